@@ -23,7 +23,7 @@ class Compressed:
         try:
             import lz4.block
         except ImportError as error:
-            raise ConfigError("algo.buffer.compression=lz4: needs a package; pip install rlrun[lz4]") from error
+            raise ConfigError("algo.buffer.compression=lz4: needs a package; pip install 'rlrun[lz4]'") from error
         self.lz4 = lz4.block
         self.num_envs = shape[1]
         self.frame_shape = shape[2:]

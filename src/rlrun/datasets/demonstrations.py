@@ -144,7 +144,7 @@ def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
 def require_minari(folder: Path) -> None:
     """Raises ConfigError if the packages that read data sets are not installed."""
     if importlib.util.find_spec("minari") is None or importlib.util.find_spec("h5py") is None:
-        raise ConfigError(f"{folder}: needs a package; pip install rlrun[data]")
+        raise ConfigError(f"{folder}: needs a package; pip install 'rlrun[data]'")
 
 
 def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:

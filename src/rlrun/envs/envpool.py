@@ -37,7 +37,7 @@ class EnvPool(GymVectorEnv):
         try:
             import envpool
         except ImportError as error:
-            raise ConfigError("env.backend=envpool: EnvPool is not installed; pip install rlrun[envpool]") from error
+            raise ConfigError("env.backend=envpool: EnvPool is not installed; pip install 'rlrun[envpool]'") from error
         name = id.rpartition("/")[2]
         if name not in envpool.list_all_envs():
             raise ConfigError(f"env.backend=envpool: EnvPool has no {name}")

@@ -112,7 +112,7 @@ class EpisodeRecorder(gym.Wrapper):
 def check_camera(recipe: Recipe, id: str) -> None:
     """Renders one frame. Raises ConfigError with the reason if that fails."""
     if importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise ConfigError("video=true: needs a package; pip install rlrun[video]")
+        raise ConfigError("video=true: needs a package; pip install 'rlrun[video]'")
     env = None
     try:
         env = recipe.make()
@@ -163,7 +163,7 @@ class DataSet:
 
     def __init__(self, folder: Path, recipe: Recipe, spaces: tuple[gym.Space, gym.Space], about: dict[str, Any]):
         if importlib.util.find_spec("minari") is None or importlib.util.find_spec("h5py") is None:
-            raise ConfigError(f"record={folder}: needs a package; pip install rlrun[data]")
+            raise ConfigError(f"record={folder}: needs a package; pip install 'rlrun[data]'")
         from minari import __version__
         from minari.dataset.minari_storage import MinariStorage
 

@@ -30,7 +30,7 @@ class Demonstrations(OnPolicy):
         super().__init__(*parts)
         stores_more = any(addon.stores and not addon.can_replay for addon in self.addons)
         if stores_more or self.addons.reward_modules:
-            raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no intrinsic rewards")
+            raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
         self.read: list[str] = []  # names of the supplementary data sets that were read
         if self.buffer.cfg.save_to:

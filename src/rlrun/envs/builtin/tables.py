@@ -301,7 +301,7 @@ def _sklearn(name: str) -> tuple[np.ndarray, np.ndarray]:
     try:
         from sklearn import datasets
     except ModuleNotFoundError as error:
-        raise ValueError("scikit-learn is not installed; pip install rlrun[datasets]") from error
+        raise ValueError("scikit-learn is not installed; pip install 'rlrun[datasets]'") from error
     load = getattr(datasets, f"load_{name}", None)
     if load is None:
         raise ValueError("scikit-learn has no such data set (wine, digits, breast_cancer, iris)")
