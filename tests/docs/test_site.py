@@ -1,5 +1,6 @@
 """The documentation site builds without a warning, its links lead somewhere, and it needs no other site."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,13 @@ def test_site_is_readable_offline(pages: dict[Path, Page]) -> None:
     loads = [load for page in pages.values() for load in page.loads]
     assert loads and not [load for load in loads if urlsplit(load).netloc]
     assert all(file.exists() for _, file, _ in local(pages, "loads"))
+
+
+def test_features_name_tests_that_exist() -> None:
+    found = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "features.md").read_text())
+    assert len(found) >= 25
+    for file, name in found:
+        assert f"def {name}(" in (DOCS.parent / "tests" / file).read_text()
 
 
 def test_site_shows_what_a_reader_looks_for(site: Path) -> None:
