@@ -13,7 +13,6 @@ copyright = f"2026, {author}"
 release = __version__
 html_title = f"rlrun {release}"
 html_theme = "furo"
-html_static_path = ["_static"]
 html_show_sphinx = False
 html_copy_source = False
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "rlrun_pages", "plain_docstrings"]

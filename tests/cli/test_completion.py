@@ -55,7 +55,7 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
 def test_completion_of_options_names_options_that_exist(capsys: Any) -> None:
     for command in COMMANDS:
         found = candidates(f"rlrun {command} --")
-        assert found[-1] == "--help" and len(found) == {"train": 8, "clean": 2, "doctor": 2}.get(command, 1)
+        assert found[-1] == "--help" and len(found) == {"train": 8, "clean": 2, "doctor": 3}.get(command, 1)
         assert main(["help", command]) == 0
         text = capsys.readouterr().out
         assert not [option for option in found[:-1] if option not in text]

@@ -22,7 +22,7 @@ ATARI = {
 def test_envpool_missing_names_the_extra_to_install(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(
-        ConfigError, match=r"^env.backend=envpool: EnvPool is not installed; pip install rlrun\[envpool\]"
+        ConfigError, match=r"^env.backend=envpool: EnvPool is not installed; pip install 'rlrun\[envpool\]'"
     ):
         make("CartPole-v1", backend="envpool")
 

@@ -146,12 +146,12 @@ def test_video_of_an_environment_without_rendering_is_refused(monkeypatch: Any) 
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if "ffmpeg" in name else there(name, *rest)
     )
-    with pytest.raises(ConfigError, match=r"pip install rlrun\[video\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'rlrun\[video\]'"):
         check_camera(cartpole(), "CartPole-v1")
 
 
 def test_a_missing_package_for_data_sets_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None)
-    with pytest.raises(ConfigError, match=r"pip install rlrun\[data\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'rlrun\[data\]'"):
         DataSet(tmp_path / "counts-v0", cartpole(), (Counts.observation_space, Counts.action_space), {})
     assert not [*tmp_path.iterdir()]

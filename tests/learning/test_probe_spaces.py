@@ -16,10 +16,10 @@ Build = Callable[..., Loop]
 LEARNERS: dict[str, tuple[Values, int]] = {
     "ppo": (
         {
-            "algo.learning_rate": 0.01, "algo.epochs": 4, "algo.minibatch_size": 32, "algo.loop.rollout_steps": 16,
+            "algo.learning_rate": 0.005, "algo.epochs": 4, "algo.minibatch_size": 32, "algo.loop.rollout_steps": 16,
             "env.num_envs": 4, "trainer.total_steps": 100_000,
         },
-        15,
+        30,
     ),
     "dqn": (
         {

@@ -104,7 +104,9 @@ class Recipe:
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = entry_point(self.spec.vector_entry_point)
         time = {}
-        if own := self.max_episode_steps or self.spec.max_episode_steps:  # bandits have no time limit
+        in_torch = self.spec.vector_entry_point in suite.ENTRY_POINTS.values()
+        own = self.max_episode_steps or self.spec.max_episode_steps
+        if own and (in_torch or self.spec.max_episode_steps):  # bandits have no time limit
             time["max_episode_steps"] = min([own, *limits])
         return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
