@@ -56,4 +56,4 @@ def _svg(figure: Figure, title: str) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Title": title})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return text[text.index("<svg") :].replace("<svg", '<svg style="max-width: 100%; height: auto"', 1)
