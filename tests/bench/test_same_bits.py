@@ -166,7 +166,7 @@ def test_cases_are_all_presets_and_the_algorithms_without_one() -> None:
 
 def test_cases_are_chosen_by_preset_or_algorithm() -> None:
     assert [case.name for case in cases(["cem", "nop", "ppo-Acrobot"])] == [
-        "cem-Acrobot", "cem-CartPole", "cem-Rosenbrock", "cem-Sphere", "ppo-Acrobot", "nop",
+        "cem-Acrobot", "cem-CartPole", "cem-InvertedPendulum", "cem-Rosenbrock", "cem-Sphere", "ppo-Acrobot", "nop",
     ]  # fmt: skip
     with pytest.raises(ConfigError, match=r"^sca: not a preset or an algorithm; did you mean sac"):
         cases(["sca"])
