@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rlrun.report.statistics import iqm
 
 INK = "#808080"  # readable on light and dark pages
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # colour-blind readers can distinguish them
 SIZE = (6.4, 2.6)  # inches
 
 

@@ -48,7 +48,6 @@ FAMILIES = {  # folder in agents/ -> title
     "model_based": "Planning in a learned model",
     "particles": "Particles",
 }
-
 ENVS = {  # an environment for algorithms without a stored result, by family or name
     "actor_critic": "Pendulum",
     "policy": "CartPole",
@@ -213,8 +212,8 @@ def settings(name: str) -> Iterator[tuple[str, str, str]]:
             yield key, value, meaning
 
 
-def _spaces(name: str, title: str) -> Iterable[str]:
-    """Yields the spaces that docs/spaces.md says an algorithm supports. title: of the table."""
+def _spaces(name: str, title: str) -> list[str]:
+    """Returns the spaces that an algorithm supports, from docs/spaces.md. title: of the table."""
     section = (DOCS / "spaces.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
     header, *rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     for first, *cells in rows:

@@ -1,16 +1,13 @@
 """The commands on all pages compose, and links have targets."""
 
 import re
-import shlex
-from pathlib import Path
+
+from pages import PAGES, commands
 
 from rlrun.cli import COMMANDS
 from rlrun.cluster.submission import chosen
 from rlrun.config.jobs import jobs
 
-ROOT = Path(__file__).parents[2]
-
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ELSEWHERE = (
     "runs/sweeps",
     "my_",
@@ -19,13 +16,6 @@ ELSEWHERE = (
     "...",
     "$",
 )  # modules, runs and variables that stand for those of the reader
-
-
-def commands(page: Path) -> list[list[str]]:
-    """The rlrun commands in the indented blocks of a page, comments left out."""
-    text = page.read_text().replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line.startswith("    rlrun ")]
-    return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
 def test_pages_show_commands_that_exist_and_compose() -> None:

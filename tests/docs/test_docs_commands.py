@@ -4,19 +4,16 @@ They run in one process, in a folder with small runs that stand for those of the
 """
 
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages import PAGES, commands
 
 from rlrun.cli import main
 from rlrun.config import check
 from rlrun.config.jobs import jobs
-
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 # commands that other tests run, and why they cannot run here
 ELSEWHERE = {
@@ -48,13 +45,6 @@ CUTS = {  # applied to trained runs, if their config has the key
     "algo.loop.batch_size": 8,
     "env.num_envs": 2,
 }
-
-
-def commands(page: Path) -> list[list[str]]:
-    """Returns the words after `rlrun` of the commands in the indented blocks of a page, without comments."""
-    text = page.read_text().replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line.startswith("    rlrun ")]
-    return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
 def trained(words: list[str]) -> list[str]:
