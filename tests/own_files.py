@@ -29,11 +29,11 @@ class Line(gym.Env):
 """
 
 
-def forget() -> None:
-    """Forgets modules and names that begin with `file`, as a new process has never seen them."""
+def forget(*beginnings: str) -> None:
+    """Forgets modules and names that begin so, or else with `file`, as a new process has never seen them."""
     imports._code.clear()
     declared._tree.cache_clear()
     declared.declared.cache_clear()
     for names in (sys.modules, gym.registry, *registry._registry.values()):
-        for name in [name for name in names if name.lower().startswith("file")]:
+        for name in [name for name in names if name.lower().startswith(beginnings or "file")]:
             del names[name]

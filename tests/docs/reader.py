@@ -1,0 +1,117 @@
+"""The folder of a reader of the documentation: the files, runs and data sets that the pages name."""
+
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+from own_files import forget
+from pages import snippets
+
+from rlrun.cli import main
+from rlrun.cluster.submission import chosen
+from rlrun.config import check
+from rlrun.config.jobs import jobs
+
+CUTS = {  # applied to trained runs, if their config has the key
+    "trainer.total_steps": 60,
+    "trainer.eval_every": 60,
+    "trainer.eval_episodes": 1,
+    "trainer.snapshot_every": 60,
+    "trainer.log_every": 60,
+    "algo.loop.warmup_steps": 20,
+    "algo.loop.rollout_steps": 8,
+    "algo.loop.batch_size": 8,
+    "algo.loop.online_after": 20,
+    "env.num_envs": 2,
+}
+SWEEP = [
+    "trials=2", "seeds=1", "workers=1", "winners=1", "fresh_seeds=1", "trainer.total_steps=64",
+    "trainer.eval_every=32", "trainer.eval_episodes=1", "algo.loop.rollout_steps=8",
+]  # fmt: skip
+ENV = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Reach(CartPoleEnv):
+    pass
+
+for name in ("Reach-v0", "My-v0"):
+    gym.register(name, Reach, max_episode_steps=20)
+"""
+PLUGIN = Path(__file__).parents[1] / "example_plugin/rlrun_example/__init__.py"  # has the head of docs/plugins.md
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+DATA_SETS = ("expert-v0", "mixed-v0", "pendulum-expert-v0", "pendulum-random-v0")
+
+
+def forget_own() -> None:
+    """Forgets the reader's modules and what they registered."""
+    forget("my_", "mine", "reach", "my-v0", "munchausen", "kumaraswamy", "early_stop", "shaped")
+
+
+def trained(words: list[str]) -> list[str]:
+    """Returns the words of a run with few steps, and of few runs."""
+    cut = [re.sub(r"^seed=.*", "seed=0,1" if "-m" in words else "seed=0", word) for word in words]
+    if "--dry-run" in cut or any(word.startswith("--cfg") for word in cut):
+        return cut
+    _, own = chosen([word for word in cut[1:] if not word.startswith("-")], {})
+    found = jobs(own, multirun="-m" in cut)
+    for key, value in CUTS.items():
+        if all(check.lookup(key, job.values) not in (check.ABSENT, None) for job in found):
+            cut.append(f"{key}={value}")
+    return [*cut, "logger=[]"]
+
+
+def searched(words: list[str]) -> list[str]:
+    """Returns the words of a sweep with few and short runs."""
+    own = ["algo.loop.rollout_steps=8"] if "algo=ppo" in words else ["algo.loop.warmup_steps=20"]
+    kind = ["kind.every=32", "fresh_seeds=1"] if "kind=pbt" in words else ["rungs=[0.5,1]"]
+    keys = {word.partition("=")[0] for word in (*own, *kind, *SWEEP)}
+    return [word for word in words if word.partition("=")[0] not in keys] + own + kind + SWEEP[:-1]
+
+
+def furnish(home: Path) -> None:
+    """Fills the folder, which is the current one."""
+    for algo, env in (("ppo", "CartPole"), ("sac", "Pendulum")):
+        words = trained(["train", f"algo={algo}", f"env={env}"])
+        assert main([*words, "trainer.snapshot_every=30", "trainer.snapshot_archive_every=30",
+                     f"run_dir={home}/runs/{algo}-{env}/first"]) == 0  # fmt: skip
+    assert main(searched(["sweep", "algo=ppo", "env=CartPole"])) == 0
+    for source, copy in (
+        ("sac-Pendulum", "sac-HalfCheetah"), ("sac-Pendulum", "mine"), ("ppo-CartPole/first", "ppo-CartPole/second"),
+        ("sac-Pendulum/first", "sac-Pendulum/second"), ("sac-Pendulum", "theirs"), ("sac-Pendulum", "ppo-Hopper"),
+        ("sac-Pendulum/first", "../teacher"), ("sac-Pendulum", "../other"),
+        ("sac-Pendulum/first", "someone/sac-cheetah"),
+    ):  # fmt: skip
+        shutil.copytree(home / "runs" / source, home / "runs" / copy)
+    (home / "my_env.py").write_text(ENV)
+    (home / "my_module.py").write_text(ENV)
+    (home / "my_table.yaml").write_text(snippets("docs/reproduce.md", "yaml")[0])
+    imports, _, rest = PLUGIN.read_text().partition("@register")
+    distribution = rest.partition("class Kumaraswamy:")[2].partition("@register")[0]
+    (home / "my_head.py").write_text(f"{imports}class Kumaraswamy:{distribution}{snippets('docs/plugins.md')[1]}")
+    assert main(["new", "algo", "my_algo"]) == 0
+    (home / "my_package").mkdir()
+    (home / "my_package/__init__.py").write_text((home / "my_algo/my_algo.py").read_text() + ENV)
+    shutil.copytree(EXAMPLES, home / "docs/examples")
+    if find_spec("minari"):
+        for name in DATA_SETS:
+            assert main(["eval", "runs/sac-Pendulum/first", "episodes=1", f"record={name}"]) == 0
+
+
+def placed(words: list[str]) -> list[str]:
+    """Returns the words with what is in the folder in place of what stands for something of the reader's."""
+    found: list[str] = []
+    another = any("someone" in word for word in words)  # the weights of the reader's own run
+    for word in words:
+        word = word.replace("env=HalfCheetah", "env=Pendulum") if another else word
+        word = word.replace("<another-run>", "second").replace("RUN2", "runs/ppo-CartPole/second")
+        word = word.replace("run_dir=teacher", "run_dir=another_teacher")
+        word = re.sub(r"(runs/[\w-]+)/<run>", r"\1/first", word)
+        word = re.sub(r"\bRUN1?\b|<run>", "runs/ppo-CartPole/first", word)
+        word = re.sub(r"step_0000[15]0000", "best", word).replace("step_000001000", "best")
+        word = word.replace("NEW_DIR", "new").replace("/data/other_runs", "other").replace("device=cuda", "device=cpu")
+        word = word.replace("env.kwargs.gravity=-5", "env.kwargs.sutton_barto_reward=true")
+        word = word.replace("steps=1e5,5e5", "steps=30,60").replace("total_steps=1e5", "total_steps=60")
+        found += sorted(map(str, Path().glob(word))) if "*" in word else [word]
+    return found

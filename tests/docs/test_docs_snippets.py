@@ -1,0 +1,123 @@
+"""The Python snippets on the pages of the documentation run as they are written, with few steps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pages import PAGES, ROOT, snippets
+from reader import forget_own, trained
+
+import rlrun
+from rlrun.cli import main
+
+SHAPED = """
+import gymnasium
+from rlrun.config.schema import config
+from rlrun.envs.wrappers import Wrapper
+from rlrun.registry import register
+
+"""
+SKELETON = """
+import torch
+from rlrun.config.schema import PositiveFloat, config
+from rlrun.core.agent import Agent
+from rlrun.registry import register
+
+"""
+HOME = "runs/sac-Pendulum/first"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    forget_own()
+
+
+def run_of(*words: str) -> None:
+    assert main([*trained(["train", *words]), f"run_dir={HOME}"]) == 0
+
+
+def executed(text: str, **names: Any) -> dict[str, Any]:
+    exec(compile(text, "snippet", "exec"), names)
+    return names
+
+
+def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
+    counts = {str(page.relative_to(ROOT)): len(snippets(str(page.relative_to(ROOT)))) for page in PAGES}
+    assert {page: count for page, count in counts.items() if count} == {
+        "ARCHITECTURE.md": 1,  # shows where the parts of an algorithm stand; the methods are left out
+        "docs/environments.md": 1,
+        "docs/export.md": 2,
+        "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
+        "docs/python.md": 2,
+        "docs/start.md": 1,
+        "docs/write_an_algorithm.md": 1,
+    }
+
+
+def test_page_about_python_trains_loads_and_evaluates() -> None:
+    run_of("algo=sac", "env=Pendulum")
+    text = snippets("docs/python.md")[0]
+    cut = [word for word in trained(["train", "algo=sac", "env=Pendulum"])[3:] if "total_steps" not in word]
+    for old, new in (
+        ('"trainer.total_steps=20_000"', f"*{[*cut, 'trainer.total_steps=60']}"),
+        ("total_steps=40_000", "total_steps=120"),
+        ("runs/sac-Pendulum/...", HOME),
+        ("episodes=20", "episodes=2"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    found = executed(text, obs=np.zeros(3, np.float32))
+    assert found["action"].shape == (1,) and len(found["result"].returns) == 2
+
+
+def test_snippet_of_the_first_page_acts() -> None:
+    run_of("algo=sac", "env=Pendulum")
+    text = snippets("docs/start.md")[0].replace("runs/sac-Pendulum/<run>", HOME)
+    assert executed(text, obs=np.zeros(3, np.float32))["action"].shape == (1,)
+
+
+def test_callback_of_the_page_ends_a_run(folder: Path) -> None:
+    (folder / "my_stop.py").write_text(snippets("docs/python.md")[1])
+    words = ["algo=ppo", "env=CartPole", "plugins=[./my_stop.py]", "callbacks=[{name: early_stop, at_least: 1}]"]
+    run = rlrun.train(*trained(["train", *words])[1:], total_steps=120, run_dir=HOME)
+    assert run.rows[-1]["step"] < 120
+
+
+def test_wrapper_of_the_page_adds_to_the_reward(folder: Path) -> None:
+    (folder / "my_wrapper.py").write_text(SHAPED + snippets("docs/environments.md")[0])
+    words = ["algo=ppo", "env=CartPole", "plugins=[./my_wrapper.py]", "env.wrappers.shaped.bonus=0.5"]
+    run = rlrun.train(*trained(["train", *words])[1:], run_dir=HOME)
+    row = next(row for row in run.rows if "train/return_mean" in row)
+    assert row["train/return_mean"] == pytest.approx(1.5 * row["train/length_mean"])
+
+
+def test_skeleton_of_an_algorithm_has_its_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "my_algo.py").write_text(SKELETON + snippets("docs/plugins.md")[0])
+    assert main(["show", "algo=./my_algo.py", "env=CartPole"]) == 0
+    said = capsys.readouterr().out
+    assert "learning_rate" in said and "of Adam" in said and "warmup_steps" in said
+
+
+def test_check_of_the_page_accepts_the_new_algorithm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", "algo", "my_algo"]) == 0
+    executed(snippets("docs/write_an_algorithm.md")[0])
+
+
+def test_exported_programs_of_the_page_act() -> None:
+    pytest.importorskip("onnxruntime")
+    run_of("algo=sac", "env=Pendulum")
+    assert main(["export", HOME, "output=policy.onnx"]) == 0
+    executed(snippets("docs/export.md")[0])
+
+
+def test_exported_torch_program_of_the_page_acts() -> None:
+    run_of("algo=sac", "env=Pendulum", "network=gru", "network.features=32")
+    assert main(["export", HOME, "format=torch", "output=policy.pt2"]) == 0
+    text = snippets("docs/export.md")[1]
+    assert executed(text)["outputs"]["action"].shape == (1, 1)
