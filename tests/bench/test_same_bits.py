@@ -249,7 +249,7 @@ def test_commands_of_a_commit_run_in_its_folder(tmp_path: Path, monkeypatch: pyt
         assert "total_steps: 1000000" in out
         assert tree.run("train", "--cfg", "job", "algo=nop", "env=CartPole", "sed=1").code == 2
         missing = tree.run("resume", "run")
-        assert (missing.code, missing.line) == (2, "run: not a run (it has no config.yaml)")
+        assert (missing.code, missing.line) == (2, "run: no such folder")
 
 
 def test_a_commit_whose_commands_cannot_be_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_every_command_has_help(command, capsys):
         (["show", "algo=sac", "algo.gama=1"], "error: algo.gama: unknown key; did you mean algo.gamma?"),
         (["resume"], "error: no run given; usage: rlrun resume RUN"),
         (["resume", "a", "b"], "error: one run at a time; usage: rlrun resume RUN"),
-        (["resume", "nowhere"], "error: nowhere: not a run"),
+        (["resume", "nowhere"], "error: nowhere: no such folder"),
         (["resume", "x", "total_step=1"], "error: total_step: unknown key; did you mean total_steps? (there are: "),
         (["resume", "x", "total_steps=1.5"], "error: total_steps=1.5: must be a whole number, at least 1"),
         (["eval", "nowhere"], "error: nowhere: no such folder"),

@@ -135,6 +135,9 @@ FILES = {
     "file_plain.py": ALGO.replace("    @config\n    class Config:", "    class Settings:"),
     "file_loop.py": ALGO.replace("    loop =", "    other ="),
     "file_computed.py": ALGO.replace("PositiveInt = 4", "PositiveInt = 2 + len('ab')"),
+    "file_typo.py": ALGO.replace('"episodes": 1', '"episods": 1'),
+    "file_elsewhere.py": ALGO.replace('"evolution"', '"evolutio"'),
+    "file_untyped.py": ALGO.replace("step_size: PositiveFloat", "step_size"),
     "random.py": "",
     "there/file_env.py": ENV.replace('"file_env:Line"', '"file_env:Line", max_episode_steps=5'),
     "there/file_beside.py": "LIMIT = 9\n",
@@ -189,12 +192,29 @@ def test_algorithm_and_network_from_files_train_with_the_defaults_of_their_confi
     assert values["network"] == {"name": "file_wide", "hidden": [48], "actor": {}, "critic": {}}
 
 
+def shown(capsys: Any) -> list[str]:
+    """The printed lines, with one space between columns."""
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_keys_of_a_file_are_shown_as_its_own(workplace: Path, capsys: Any) -> None:
+    assert main(["show", "algo=./file_algo.py"]) == 0
+    lines = shown(capsys)
+    assert "algo.loop.episodes 1 file_algo.py episodes per member of the population and generation" in lines
+    assert "algo.population 4 file_algo.py steps tried per generation" in lines
+
+
+def test_sizes_of_a_run_with_a_file_are_estimated(workplace: Path, capsys: Any) -> None:
+    assert main(["train", "algo=./file_algo.py", "env=CartPole", *QUIET, "--dry-run"]) == 0
+    assert "nothing was written" in capsys.readouterr().out
+
+
 def test_yaml_beside_a_file_replaces_the_defaults(workplace: Path, capsys: Any) -> None:
     Path("file_algo.yaml").write_text(PAGE)
     (job,) = jobs(["algo=./file_algo.py", "env=CartPole"])
     assert job.values["algo"]["population"] == 6
     assert main(["show", "algo=./file_algo.py"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = shown(capsys)
     assert lines[0] == "file_climber: Another page."
     assert "algo.population 6 file_algo.yaml of the page" in lines
 
@@ -225,7 +245,7 @@ def test_part_of_an_algorithm_comes_from_a_file(workplace: Path) -> None:
 def test_show_explains_the_settings_of_a_file_without_importing_it(workplace: Path, capsys: Any) -> None:
     assert main(["show", "algo=./file_algo.py", "network=./file_pack"]) == 2
     assert main(["show", "algo=./file_algo.py", "network=file_packed", "plugins=[./file_pack]"]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    lines = shown(capsys)
     assert lines[0] == "file_climber: Gaussian steps around the best weights."
     assert "algo.population 4 file_algo.py steps tried per generation" in lines
     assert "network.hidden [48] file_pack/__init__.py units of the layer" in lines
@@ -277,6 +297,9 @@ def test_a_folder_with_the_name_of_its_file_is_no_other_module(
         (["algo=./file_plain.py"], "class Climber in file_plain.py needs an inner class Config whose settings have"),
         (["algo=./file_loop.py"], "class Climber in file_loop.py needs its loop, as the class attribute loop = "),
         (["algo=./file_computed.py"], "file_computed.py, line 21: the value of population must be written out;"),
+        (["algo=./file_typo.py"], "file_typo.py: loop: episods: unknown key; did you mean episodes? (there are: "),
+        (["algo=./file_elsewhere.py"], "file_elsewhere.py: loop: evolutio: unknown name; did you mean evolution? ("),
+        (["algo=./file_untyped.py"], "file_untyped.py, line 22: step_size has no type; write step_size: <type> = 0.5"),
         (["network=./file_env.py"], "network=./file_env.py: the file registers no network"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -16,6 +16,7 @@ OPTIONS = {
     ("SB3 PPO", "ppo"): {
         "n_steps": "algo.loop.rollout_steps",
         "batch_size": "algo.minibatch_size",
+        "gamma": "algo.gamma",
         "n_epochs": "algo.epochs",
         "gae_lambda": "algo.advantage.gae_lambda",
         "normalize_advantage": "algo.advantage.normalize",

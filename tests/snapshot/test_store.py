@@ -336,6 +336,14 @@ def test_swapped_manifests_are_found(run):
         Store(run).load(one.parent.name)
 
 
+def test_best_snapshot_of_a_run_without_another_is_no_fallback(tmp_path):
+    target = Store(tmp_path, keep=1)
+    target.save("best", {"a": 1}, {}, {}, {})
+    target.close()
+    snapshot = Store(tmp_path).load()
+    assert (snapshot.name, snapshot.faults) == ("best", [])
+
+
 def test_snapshot_fallback_goes_from_newest_to_best_with_reasons(run):
     folder = run / "snapshots"
     seen = []

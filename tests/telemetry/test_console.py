@@ -37,11 +37,12 @@ def test_console_lines_are_one_per_row_and_plain(tmp_path, capsys):
     telemetry.row({"step": 1000, "wall_s": 2.0, "train/return_mean": 12.25, "time/steps_per_s": 512.4})
     telemetry.row({"step": 10_000, "wall_s": 4.0, "eval/return_mean": 3456.7, "eval/return_std": 21.3})
     telemetry.message("snapshot step_000010000")
-    telemetry.close({"status": "stopped", "step": 10_000, "wall_s": 64.0, "final_return": None})
+    telemetry.close({"status": "stopped", "step": 10_000, "wall_s": 64.0, "final_return": 3456.7})
     first, second, *rest = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r" 1,000/20,000   5%  train    12\.25     512 steps/s  eta +\d+:\d\d", first)
+    assert re.fullmatch(r" 1,000/20,000   5%  train    12\.25     512 steps/s  eta +0:37", first)
     assert re.fullmatch(r"10,000/20,000  50%  train        - +[\d,]+ steps/s  eta +\d+:\d\d  eval 3,457 ± 21", second)
-    assert rest == ["snapshot step_000010000", "stopped: 10,000 of 20,000 steps in 1:04", str(tmp_path)]
+    assert rest[0] == "snapshot step_000010000"
+    assert rest[1:] == ["stopped: 10,000 of 20,000 steps in 1:04", "last return 3,457", str(tmp_path)]
 
 
 def test_switched_off_says_nothing(tmp_path, capsys):

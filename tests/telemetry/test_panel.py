@@ -69,11 +69,11 @@ def test_speed_and_time_left_follow_the_last_minute(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("rlrun.telemetry.view.time.monotonic", lambda: now[0])
     view = View("", Path(), 100_000, [{"step": 1000, "wall_s": 60.0}])
-    assert view.left_s is None
+    assert view.left_s(view.speed) is None
     for _ in range(10):  # fast at first
         now[0] += 1
         view.move(view.step + 1000)
-    assert view.left_s == pytest.approx(89) and view.elapsed_s == pytest.approx(70)
+    assert view.left_s(view.speed) == pytest.approx(89) and view.elapsed_s == pytest.approx(70)
     for _ in range(100):
         now[0] += 1
         view.move(view.step + 10)

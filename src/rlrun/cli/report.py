@@ -74,7 +74,9 @@ def report(words: Sequence[str]) -> int:
     for line in _remarks(made):
         print(printable(line))
     plural = "s" * (len(made.runs) != 1)
-    print(printable(f"{page}: {len(made.runs)} run{plural}, {time.perf_counter() - began:.1f} s"))
+    left_out = len(made.comparison.aside)
+    counted = f" ({len(made.runs) - left_out} counted)" if left_out else ""
+    print(printable(f"{page}: {len(made.runs)} run{plural}{counted}, {time.perf_counter() - began:.1f} s"))
     return 0
 
 

@@ -56,7 +56,11 @@ def read(
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
-            faults.append(f"{key}: unknown key{check.nearest(key, rules)} ({_known(rules, open_keys)})")
+            file = text.partition(":")[0]
+            meant = check.nearest(key, rules)
+            if "plugins" in rules and file.endswith(".py"):  # as in the words that started the run
+                meant = check.did_you_mean(f"plugins=[{file}]")
+            faults.append(f"{key}: unknown key{meant} ({_known(rules, open_keys)})")
         elif not rules[key][1](value):
             faults.append(f"{key}={text}: must be {rules[key][0]}")
         else:

@@ -29,7 +29,8 @@ sweep that was interrupted or killed, from where it was.
 
   ranges     log(1e-5,1e-2)  logit(0.9,0.999)  uniform(0,1)  int(1,5)  pow2(64,1024)  choice(a,b,[256,256])
              without a typed range, the space of the algorithm is searched: rlrun show space=sac
-  settings   {settings}
+  settings and their defaults
+             {settings}
   other words are those of `rlrun train`, for all runs; env=A,B measures each trial in both environments
   submit     local | slurm | ray: where runs are started; rlrun show submit=slurm lists its settings
 
@@ -49,9 +50,9 @@ def sweep(words: Sequence[str]) -> int:
     from rlrun.sweep.settings import meanings
 
     if not words or "--help" in words or "-h" in words:
-        described = meanings().items()
-        width = max(len(key) for key, _ in described)
-        lines = [f"{key:{width}}  {meaning}" for key, meaning in described]
+        rows = [(key, check.show(default), meaning) for key, (default, meaning) in meanings().items()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [f"{key:{widths[0]}}  {default:{widths[1]}}  {meaning}" for key, default, meaning in rows]
         print(HELP.format(settings=("\n" + " " * 13).join(lines)))
         return 0
     if words[0] in ACTIONS:

@@ -106,7 +106,7 @@ class UnwrittenNames(ConfigSource):
                 values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
             if part.group == "algo":
                 header = {"package": "_global_"}
-                values = _algorithm(part, values)
+                values = _algorithm(part, values, self.folders)
             config = OmegaConf.create(values)
         return ConfigResult(self.provider, self.full_path(), config, header)
 
@@ -140,11 +140,26 @@ class SearchPath(SearchPathPlugin):
         search_path.append("rlrun", "unwritten://" + os.pathsep.join(map(str, self.folders)))
 
 
-def _algorithm(part: Declared, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose."""
+def _algorithm(part: Declared, values: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+    """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.
+
+    Raises ConfigError if an attribute names no part, or a key that its part does not have.
+    """
     around = part.around()
+    for section, settings in around.items():
+        name, group = settings["name"], f"algo.{section}"
+        _check_known([name], "name", sources.options(group, folders), f"{part.file.name}: {section}")
+        keys = sources.own_keys(f"algo/{section}/{name}", folders)
+        _check_known(settings, "key", keys, f"{part.file.name}: {section}")
     chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
     return {"defaults": ["_parts", *chosen, "_self_"], "algo": values | around}
+
+
+def _check_known(words: Iterable[str], kind: str, known: Iterable[str], place: str) -> None:
+    for word in words:
+        if word not in known:
+            near = check.nearest(word, known)
+            raise ConfigError(f"{place}: {word}: unknown {kind}{near} (there are: {', '.join(sorted(known))})")
 
 
 def preset_file(name: str | None, where: Sequence[Path]) -> str | None:

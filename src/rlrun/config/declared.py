@@ -46,6 +46,9 @@ class Declared(NamedTuple):
         found = {}
         for setting in settings:
             key = _key(setting)
+            if isinstance(setting, ast.Assign):
+                value = ast.unparse(setting.value)
+                raise ConfigError(f"{self._place(setting)}: {key} has no type; write {key}: <type> = {value}")
             found[key] = MISSING
             if setting.value is not None:
                 found[key] = self._literal(setting.value, key)
@@ -79,7 +82,7 @@ class Declared(NamedTuple):
                 f"one that is computed needs a file {self.file.stem}.yaml beside it"
             ) from None
 
-    def _place(self, node: ast.expr) -> str:
+    def _place(self, node: ast.expr | ast.stmt) -> str:
         return f"{self.file.name}, line {node.lineno}"
 
 
@@ -128,7 +131,10 @@ def headline(file: Path) -> str:
 
 
 def meanings(file: Path) -> dict[str, str]:
-    """Returns the comments after the settings of all registered classes by key, with `algo.` before an algorithm's."""
+    """Returns the comments after the settings of all registered classes by key, with `algo.` before an algorithm's.
+
+    The keys that an algorithm sets in its loop and buffer have no comment.
+    """
     lines = file.read_text(encoding="utf-8").splitlines()
     found = {}
     for part in declared(file):
@@ -136,6 +142,9 @@ def meanings(file: Path) -> dict[str, str]:
         for setting in _config(part.node) or ():
             end = lines[(setting.end_lineno or 1) - 1].encode()[setting.end_col_offset or 0 :].decode()
             found[prefix + _key(setting)] = end.partition("#")[2].strip()
+        if part.group == "algo" and part.page is None:
+            for section, values in part.around().items():
+                found |= {f"algo.{section}.{key}": "" for key in values}
     return found
 
 
@@ -157,11 +166,11 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield str(names[0]), str(names[1])
 
 
-def _config(node: ast.ClassDef) -> list[ast.AnnAssign] | None:
+def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:
     """Returns the settings in the inner class Config, or None if there is none."""
     for inner in node.body:
         if isinstance(inner, ast.ClassDef) and inner.name == "Config":
-            return [line for line in inner.body if isinstance(line, ast.AnnAssign)]
+            return [line for line in inner.body if isinstance(line, ast.AnnAssign | ast.Assign)]
     return None
 
 
@@ -177,5 +186,7 @@ def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
                 yield value
 
 
-def _key(setting: ast.AnnAssign) -> str:
+def _key(setting: ast.AnnAssign | ast.Assign) -> str:
+    if isinstance(setting, ast.Assign):
+        return ast.unparse(setting.targets[0])
     return ast.unparse(setting.target)

@@ -85,6 +85,8 @@ def parse_words(text: str, path: Path) -> list[str]:
 
 def not_a_run(folder: Path, missing: str = CONFIG) -> str:
     """Returns what a folder without a file of a run is, for messages."""
+    if not os.path.lexists(folder):
+        return "no such folder"
     if os.path.isfile(folder / SWEEP):
         return f"a sweep, not a run; see rlrun sweep status {folder}"
     return f"not a run (it has no {missing})"

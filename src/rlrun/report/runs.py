@@ -77,7 +77,7 @@ class Run:
             return RUNNING
         if self.summary.get("status") == DONE:
             return DONE
-        if (self.path / "snapshots" / "LATEST").is_file():
+        if any((self.path / "snapshots" / name).exists() for name in ("LATEST", "best")):
             return RESUMABLE
         return DEAD
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from rlrun import registry
 from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
 from rlrun.indexed import num_bytes
@@ -54,6 +55,7 @@ class Sizes:
 
 def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     """Returns the estimates for a run. Raises ConfigError if the run could not start."""
+    registry.load(config.plugins)
     # the self-test of an environment would store its verdict
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, selftest="off"))
     config, loop = made(config)

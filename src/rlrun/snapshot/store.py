@@ -160,7 +160,7 @@ class Store:
         names, latest = self.names(), self.latest()
         if latest:
             return [latest, *(name for name in names if name != latest)]
-        if names:
+        if any(map(STEP.fullmatch, names)):  # before the first of these, LATEST does not exist
             faults.append(f"{LATEST}: names no snapshot")
         return names
 

@@ -29,7 +29,11 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     settings = {f"trainer.{key}": job.values["trainer"][key] for key in BUDGET}
     composer = Composer(sources.folders(sources.named_plugins(words)))
     for word in map(composer.read, words):
-        if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env", "trainer"):
+        if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env"):
+            continue
+        if word.key == "trainer":  # its own keys, so that a preset can be used with any trainer
+            own = sources.content(sources.options("trainer", composer.folders)[word.raw])
+            settings |= {f"trainer.{key}": job.values["trainer"][key] for key in own if key != "defaults"}
             continue
         if not word.is_group:
             settings[word.key] = check.lookup(word.key, job.values)

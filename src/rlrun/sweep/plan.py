@@ -31,6 +31,7 @@ from rlrun.sweep.study import Study
 from rlrun.sweep.trials import FRESH, Trial, Trials, apply_all
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
+SEVERAL = re.compile(r"[^][(){}'\"]+,[^][(){}'\"]+")  # values between commas, neither in a list nor in a range
 LONGEST_NAME = 200  # bytes; file systems allow 255
 # words that import modules or send data elsewhere
 SENSITIVE = re.compile(r"^\+*(plugins=|env(\.id)?=[^=]*:|logger.*\b(wandb|mlflow)\b)|\.py\b")
@@ -145,9 +146,11 @@ def _checked(
     values: list[dict[str, Any]] = []
     for env, words in runs.items():
         for word in words:
-            key = word.partition("=")[0]
+            key, _, value = word.partition("=")
             if key in OURS:
                 raise ConfigError(f"{word}: a sweep chooses {key} for each run")
+            if SEVERAL.fullmatch(value):
+                raise ConfigError(f"{word}: several values; to search them, type '{key}=choice({value})'")
         (job,) = jobs(words)
         values.append(job.values)
         courses[env] = Course(words, rungs.steps(cfg, job.values))

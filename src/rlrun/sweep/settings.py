@@ -139,15 +139,17 @@ def group(part: str) -> str:
     return f"sweep.{part}"
 
 
-def meanings() -> dict[str, str]:
-    """Returns the comments of all settings by dotted key, each part followed by the settings of its choices."""
+def meanings() -> dict[str, tuple[Any, str]]:
+    """Returns default and comment of all settings by dotted key, each part followed by the settings of its choices."""
     found = {}
+    known = defaults()
     for key, meaning in sources.notes(FILE).meanings.items():
-        found[key] = meaning
+        found[key] = known[key], meaning
         if key in PARTS:
             for name, file in sources.options(group(key), [sources.CONF]).items():
+                values = sources.content(file)
                 for inner, text in sources.notes(file).meanings.items():
-                    found[f"{key}.{inner}"] = f"{key}={name}: {text}"
+                    found[f"{key}.{inner}"] = values[inner], f"{key}={name}: {text}"
     return found
 
 
@@ -178,7 +180,8 @@ def settings(values: Mapping[str, Any]) -> SweepConfig:
             typed |= {f"{part}.{key}": value for key, value in chosen.items() if key != "name"}
             chosen = chosen.get("name")
         known[part] = {"name": chosen, **parts.settings(group(part), part, chosen)}
-    others = {key: meaning.partition(":")[0] for key, meaning in meanings().items() if key.partition(".")[0] in PARTS}
+    of_parts = {key: meaning for key, (_, meaning) in meanings().items() if key.partition(".")[0] in PARTS}
+    others = {key: meaning.partition(":")[0] for key, meaning in of_parts.items()}
     faults = []
     for key in [*typed]:
         if key in others and check.lookup(key, known) is check.ABSENT:

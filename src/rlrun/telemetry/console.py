@@ -52,7 +52,7 @@ class Lines:
             f"{row['step']:>{len(total)},}/{total} {view.done:4.0%}",
             f"train {train:>8}",
             f"{speed:>6,.0f} steps/s",
-            f"eta {clock(view.left_s):>7}",
+            f"eta {clock(view.left_s(speed)):>7}",
         ]
         if "eval/return_mean" in row:
             mean, std = row["eval/return_mean"], row.get("eval/return_std", 0.0)

@@ -70,7 +70,8 @@ def framed(lines: list[Text], title: str, place: str, width: int, glyphs: Glyphs
 def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
     yield bar(view.done, width, glyphs)
     steps = Text.assemble((f"{view.step:,}", "bold"), (f" of {view.total_steps:,} steps", "dim"))
-    times = Text.assemble(("elapsed ", "dim"), clock(view.elapsed_s), ("   left ", "dim"), (clock(view.left_s), "bold"))
+    left = clock(view.left_s(view.speed))
+    times = Text.assemble(("elapsed ", "dim"), clock(view.elapsed_s), ("   left ", "dim"), (left, "bold"))
     yield spread(steps, times, width)
 
 

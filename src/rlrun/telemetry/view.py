@@ -66,12 +66,11 @@ class View:
         """Seconds of training so far, including those before a resume."""
         return self._before + self.now() - self._started
 
-    @property
-    def left_s(self) -> float | None:
-        """Seconds left at the current speed, or None if the speed is unknown."""
-        if self.speed <= 0:
+    def left_s(self, speed: float) -> float | None:
+        """Returns the seconds left at a speed in steps per second, or None if it is 0, which means unknown."""
+        if speed <= 0:
             return None
-        return max(0, self.total_steps - self.step) / self.speed
+        return max(0, self.total_steps - self.step) / speed
 
     @property
     def done(self) -> float:
@@ -137,7 +136,8 @@ def closing(view: View, summary: dict[str, Any]) -> list[str]:
     if "steps_per_s" in figures:
         lines[0] += f" ({number(figures['steps_per_s'])} steps/s)"
     if "final_return" in figures:
-        lines.append(f"final return {number(figures['final_return'])}")
+        which = "final" if summary["status"] == "done" else "last"
+        lines.append(f"{which} return {number(figures['final_return'])}")
     if {"best_return", "best_step"} <= figures.keys():
         lines.append(f"best return {number(figures['best_return'])} at step {figures['best_step']:,}")
     return [*lines, view.run]
