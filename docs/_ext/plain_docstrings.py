@@ -33,15 +33,16 @@ def _paragraph(text: str) -> str:
         begins = not found or found[-1].endswith(".") or found[-1].startswith("\n- ")
         argument = ARGUMENT.match(line)
         if argument and begins:
-            found.append(f"\n- ``{argument[1]}``: {_inline(line[argument.end() :])}")
+            found.append(f"\n- ``{argument[1]}``: {inline(line[argument.end() :])}")
         elif found and found[-1].startswith("\n- "):
-            found[-1] += f" {_inline(line.strip())}"
+            found[-1] += f" {inline(line.strip())}"
         else:
-            found.append(_inline(line.strip()))
+            found.append(inline(line.strip()))
     return "\n".join(found)
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """Returns a text with `code` in backticks as reStructuredText."""
     parts = CODE.split(text)
     parts[::2] = [MARKUP.sub(r"\\\1", part) for part in parts[::2]]
     parts[1::2] = [f"``{part}``\\ " for part in parts[1::2]]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Any]
 """Tensors by name, nested for Dict observations. `Transition`, `RolloutBatch`, `PopulationBatch` and `MetaBatch` list
-the keys of the batches that agents receive, with shapes, and the files that write and read each key."""
+the keys of the batches that agents receive, with shapes."""
 
 Metrics = dict[str, "Tensor"]
 """0-d tensors, detached, on the agent's device. They are never floats: a conversion would wait for the device, and
@@ -51,7 +51,7 @@ class Spec:
 
     obs: Any  # the space of one environment
     action: Any  # the space of one environment; bounded Box actions are rescaled to [-1, 1]
-    num_envs: int
+    num_envs: int  # number of environments that are stepped together
     reward_dim: int = 1  # number of reward columns; above 1 the reward is a vector
     objective: Objective | None = None  # for an environment with a reward vector; None: its reward is a scalar
     bonuses: tuple[Bonus, ...] = ()  # intrinsic rewards that add-ons append as the last columns of the reward
@@ -114,6 +114,7 @@ class Timesteps(TypedDict, total=False):
     # The true successor, also where an episode ended. In a Transition: the successor of its last timestep.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
     next_obs: Any  # [..., *space]
+    # Action that the environment executed.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
     action: "Tensor"  # [..., *space]
     # Reward of the environment, plus intrinsic rewards. In a Transition: the discounted sum over `n_steps` timesteps.
@@ -147,7 +148,8 @@ class Timesteps(TypedDict, total=False):
 
 
 class Transition(Timesteps, total=False):
-    """Keys of a batch from replay: transitions [B, ...], or sequences [T, B, ...] for agents that learn from them."""
+    """Keys of a batch from replay, beside those of `Timesteps`: transitions [B, ...], or sequences [T, B, ...] for
+    agents that learn from them."""
 
     # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier, and more if
     # actions are held.
@@ -187,7 +189,10 @@ class Transition(Timesteps, total=False):
 
 
 class RolloutBatch(Timesteps, total=False):
-    """Keys of an on-policy rollout [T, N, ...]. N counts environments, and demonstrations appended as columns.
+    """Keys of an on-policy rollout [T, N, ...], beside those of `Timesteps`. N counts environments, and demonstrations
+    appended as columns.
+
+    With `algo.loop=episodes`, N counts episodes. Shorter ones are padded with their last row, at weight 0.
 
     `next_obs`, and `obs` of stacked images, are `Indexed` (indexed.py): `obs` and `next_obs` share rows in which every
     observation, or frame of a stacked image, is stored once. An add-on may replace them by tensors. Where an episode

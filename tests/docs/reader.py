@@ -34,7 +34,8 @@ import gymnasium as gym
 from gymnasium.envs.classic_control import CartPoleEnv
 
 class Reach(CartPoleEnv):
-    pass
+    def __init__(self, radius=0.1, **others):
+        super().__init__(**others)
 
 for name in ("Reach-v0", "My-v0"):
     gym.register(name, Reach, max_episode_steps=20)
@@ -93,7 +94,8 @@ def furnish(home: Path) -> None:
     assert main(["new", "algo", "my_algo"]) == 0
     (home / "my_package").mkdir()
     (home / "my_package/__init__.py").write_text((home / "my_algo/my_algo.py").read_text() + ENV)
-    shutil.copytree(EXAMPLES, home / "docs/examples")
+    for example in EXAMPLES.glob("munchausen_sac.*"):
+        shutil.copy(example, home)
     if find_spec("minari"):
         for name in DATA_SETS:
             assert main(["eval", "runs/sac-Pendulum/first", "episodes=1", f"record={name}"]) == 0

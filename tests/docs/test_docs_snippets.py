@@ -52,7 +52,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
         "docs/environments.md": 1,
         "docs/export.md": 2,
         "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
-        "docs/python.md": 2,
+        "docs/python.md": 3,
         "docs/start.md": 1,
         "docs/write_an_algorithm.md": 1,
     }
@@ -72,16 +72,17 @@ def test_page_about_python_trains_loads_and_evaluates() -> None:
         text = text.replace(old, new)
     found = executed(text, obs=np.zeros(3, np.float32))
     assert found["action"].shape == (1,) and len(found["result"].returns) == 2
+    assert executed(snippets("docs/python.md")[1], **found)["done"]
 
 
 def test_snippet_of_the_first_page_acts() -> None:
     run_of("algo=sac", "env=Pendulum")
     text = snippets("docs/start.md")[0].replace("runs/sac-Pendulum/<run>", HOME)
-    assert executed(text, obs=np.zeros(3, np.float32))["action"].shape == (1,)
+    assert executed(text)["action"].shape == (1,)
 
 
 def test_callback_of_the_page_ends_a_run(folder: Path) -> None:
-    (folder / "my_stop.py").write_text(snippets("docs/python.md")[1])
+    (folder / "my_stop.py").write_text(snippets("docs/python.md")[2])
     words = ["algo=ppo", "env=CartPole", "plugins=[./my_stop.py]", "callbacks=[{name: early_stop, at_least: 1}]"]
     run = rlrun.train(*trained(["train", *words])[1:], total_steps=120, run_dir=HOME)
     assert run.rows[-1]["step"] < 120
