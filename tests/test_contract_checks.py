@@ -43,8 +43,9 @@ ALGO = {
         RETURN,
         "        self.calls = getattr(self, 'calls', 0) + 1\n"
         "        return self.learn(flat(rollout | targets)) | {'calls': torch.tensor(float(self.calls))}\n",
-        "a resumed run has other metrics than one that never stopped",
+        "a resumed run has another calls than one that never stopped; all state must be in modules",
     ),
+    "a metric that is a float": (RETURN, "        return {'loss': 0.5}\n", "the metric loss is a float; update must"),
     "observations changed in place": (
         "        dist = self.policy(obs)\n        if",
         "        obs.mul_(0.5)\n        dist = self.policy(obs)\n        if",

@@ -199,7 +199,12 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         assert restored == snapshot.digest, "a restored run is not what was saved: state lies outside the module tree"
         target = loop.updates + UPDATES
         rows, others = list(rows_until(target, loop)), list(rows_until(target, other))
-        assert equal(rows, others), "a resumed run has other metrics than one that never stopped"
+        pairs = zip(rows, others, strict=True)
+        names = {name for row, other in pairs for name in row | other if not equal(row.get(name), other.get(name))}
+        assert not names, (
+            f"a resumed run has another {', '.join(sorted(names))} than one that never stopped; all state must be in "
+            "modules, parameters and buffers, and all random numbers must come from parts.stream"
+        )
         assert equal(loop.obs, other.obs), "a resumed run sees other observations than one that never stopped"
         same = save(loop, Path(folder, "run")).digest == save(other, Path(folder, "copy")).digest
         assert same, "a resumed run ends in another state than one that never stopped"
@@ -285,6 +290,8 @@ def load(loop: Loop, snapshot: Snapshot) -> Loop:
 
 def equal(some: Any, other: Any) -> bool:
     """Returns whether two nests of tensors are equal bit for bit; NaN equals NaN."""
+    if type(some) is not type(other):
+        return False
     if isinstance(some, dict):
         return some.keys() == other.keys() and all(equal(some[key], other[key]) for key in some)
     if isinstance(some, (list, tuple)):

@@ -11,6 +11,7 @@ from rlrun.config.jobs import jobs
 ELSEWHERE = (
     "runs/sweeps",
     "my_",
+    "./munchausen_sac.py",
     "minigrid:",
     "<",
     "...",

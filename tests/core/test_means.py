@@ -27,6 +27,11 @@ def test_means_do_not_hold_the_tensors_of_an_update() -> None:
     assert numbers(means.drain()) == {"critic": 2.0}
 
 
+def test_metric_that_is_no_tensor_is_named() -> None:
+    with pytest.raises(TypeError, match="the metric loss is a float; update must return 0-d tensors"):
+        Means().add({"loss": 0.5})  # type: ignore[dict-item]
+
+
 def test_means_of_a_resumed_run_continue() -> None:
     first, resumed = Means(), Means()
     first.add({"critic": torch.tensor(1.0)})

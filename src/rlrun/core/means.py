@@ -25,6 +25,9 @@ class Means(Module):
             return
         for name, value in metrics.items():
             if name not in self.sums:
+                if not isinstance(value, torch.Tensor):
+                    kind = type(value).__name__
+                    raise TypeError(f"the metric {name} is a {kind}; update must return 0-d tensors, without .item()")
                 self.sums[name] = torch.zeros_like(value, dtype=torch.get_default_dtype())
                 self.counts[name] = 0
             self.counts[name] += 1
