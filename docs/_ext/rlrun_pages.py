@@ -201,15 +201,10 @@ def command(name: str) -> str:
 
 def settings(name: str) -> Iterator[tuple[str, str, str]]:
     """Yields the keys that an algorithm has or sets, with default and meaning; a part is the key of its section."""
-    groups = sources.groups([sources.CONF])
     for key, value, origin, meaning in catalogue.explained([f"algo={name}"]).rows:
-        part = key.removesuffix(".name")
         if key in ("algo.name", "algo.schedule") or not (key.startswith("algo.") or origin.startswith("conf/algo/")):
             continue
-        if part != key:
-            yield part, value, f"a part, one of: {', '.join(groups[part])}"
-        else:
-            yield key, value, meaning
+        yield key.removesuffix(".name"), value, meaning
 
 
 def _spaces(name: str, title: str) -> list[str]:

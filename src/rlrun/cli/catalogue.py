@@ -191,7 +191,8 @@ def explained(words: Sequence[str]) -> Explained:
         file = sources.options(group, composer.folders).get(named.get(group, ""))
         if file and (text := _describe(group, file)):
             headlines[named[group]] = text
-    return Explained(values, headlines, [*_rows(values, _origins(composer, choices, read))])
+    parts = {group: ", ".join(names) for group, names in sources.groups(composer.folders).items() if group != "algo"}
+    return Explained(values, headlines, [*_rows(values, _origins(composer, choices, read), parts)])
 
 
 def _show_space(words: Sequence[str]) -> int:
@@ -259,9 +260,15 @@ def _show_optimal(values: dict[str, Any]) -> int:
     return 0
 
 
-def _rows(values: dict[str, Any], origins: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str, str, str]]:
+def _rows(
+    values: dict[str, Any], origins: dict[str, tuple[str, str]], parts: dict[str, str]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yields a row for every key. parts: the names of the parts that a section may have."""
     for key, value in check.leaves(values):
         origin, meaning = origins.get(key, ("", ""))
+        section = key.removesuffix(".name")
+        if section != key and section in parts:
+            meaning = meaning or f"a part, one of: {parts[section]}"
         if value is not None and key in ("name", "preset") and origin == sources.label(sources.CONF / "train.yaml"):
             origin = "algo and env"
         yield key, check.show(value), origin, meaning
