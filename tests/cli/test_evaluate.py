@@ -37,6 +37,12 @@ def test_eval_prints_a_table_and_json_of_the_same_episodes(run: Path, capsys: An
     assert evaluate(capsys, run, "episodes=3", "seed=8")[1]["returns"] != result["returns"]
 
 
+def test_eval_prints_the_success_rate_that_an_environment_reports() -> None:
+    result = {"run": "r", "snapshot": "best", "step": 9, "episodes": 2, "returns": [1, 2], "lengths": [3, 4]}
+    *others, last = cli.table(result | {"success_rate": 0.5})
+    assert last.split() == ["success", "0.50"] and others == cli.table(result)
+
+
 def test_eval_takes_env_kwargs_and_explore(run: Path, capsys: Any) -> None:
     bounded = evaluate(capsys, run, "episodes=3", "env.kwargs.sutton_barto_reward=true")[1]
     assert bounded["returns"] == [-1.0] * 3, "0 a step and -1 at the fall"

@@ -165,8 +165,8 @@ class FrameCount:
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """Returns the lines of a table with statistics of episode returns, of each component of a reward vector, and of
-    lengths."""
+    """Returns the lines of a table with statistics of episode returns, of each component of a reward vector, of lengths,
+    and of success if the environment reports it."""
     import numpy as np
 
     count = result["episodes"]
@@ -177,4 +177,6 @@ def table(result: dict[str, Any]) -> list[str]:
         x = np.array(result[name], float)
         figures = (x.mean(), x.std(), np.median(x), x.min(), x.max())
         lines.append(f"{name:9}" + "".join(map("{:>12,.2f}".format, figures)))
+    if "success_rate" in result:
+        lines.append(f"{'success':9}{result['success_rate']:>12.2f}")
     return lines
