@@ -165,8 +165,8 @@ class FrameCount:
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """Returns the lines of a table with statistics of episode returns, of each component of a reward vector, of lengths,
-    and of success if the environment reports it."""
+    """Returns the lines of a table with statistics of episode returns, of each component of a reward vector, of
+    lengths, and of success if the environment reports it."""
     import numpy as np
 
     count = result["episodes"]
