@@ -63,7 +63,7 @@ class Declared(NamedTuple):
         for part in AROUND:
             for value in _assigned(self.node, part):
                 section = self._literal(value, part)
-                if not isinstance(section, dict) or not isinstance(section.get("name"), str):
+                if not (isinstance(section, dict) and "name" in section and _are_texts([*section, section["name"]])):
                     raise ConfigError(f"{self._place(value)}: {part} must be a section such as {{'name': 'onpolicy'}}")
                 found[part] = section
         if "loop" not in found:
@@ -184,6 +184,10 @@ def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
             value = getattr(line, "value", None)
             if isinstance(target, ast.Name) and target.id == name and value is not None:
                 yield value
+
+
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _key(setting: ast.AnnAssign | ast.Assign) -> str:
