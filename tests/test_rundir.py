@@ -84,8 +84,8 @@ def test_a_run_that_came_and_went_while_we_waited_for_the_lock_is_seen(monkeypat
 
 
 def test_what_is_no_run_cannot_be_opened():
-    for path in ("nowhere", "."):
-        with pytest.raises(ConfigError, match="not a run"):
+    for path, fault in (("nowhere", "no such folder"), (".", "not a run")):
+        with pytest.raises(ConfigError, match=fault):
             RunDir.open(path)
 
 

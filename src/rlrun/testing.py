@@ -199,8 +199,10 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         assert restored == snapshot.digest, "a restored run is not what was saved: state lies outside the module tree"
         target = loop.updates + UPDATES
         rows, others = list(rows_until(target, loop)), list(rows_until(target, other))
-        pairs = zip(rows, others, strict=True)
-        names = {name for row, other in pairs for name in row | other if not equal(row.get(name), other.get(name))}
+        names = set()
+        for row, other_row in zip(rows, others, strict=False):
+            names |= row.keys() ^ other_row.keys()
+            names |= {name for name in row.keys() & other_row.keys() if not equal(row[name], other_row[name])}
         assert not names, (
             f"a resumed run has another {', '.join(sorted(names))} than one that never stopped; all state must be in "
             "modules, parameters and buffers, and all random numbers must come from parts.stream"
@@ -290,8 +292,6 @@ def load(loop: Loop, snapshot: Snapshot) -> Loop:
 
 def equal(some: Any, other: Any) -> bool:
     """Returns whether two nests of tensors are equal bit for bit; NaN equals NaN."""
-    if type(some) is not type(other):
-        return False
     if isinstance(some, dict):
         return some.keys() == other.keys() and all(equal(some[key], other[key]) for key in some)
     if isinstance(some, (list, tuple)):

@@ -33,7 +33,7 @@ This page is written by `./scripts/learning` from the evaluations in [learning/]
 adds runs. Final: the interquartile mean of the last evaluations of all seeds, with a 95 % bootstrap interval over
 seeds. Threshold: what `tests/learning` requires of a run of that many steps, with how many seeds reached it. Time: that
 of the median run, on whatever machine it ran. Returns under limits leave out the limited components, and the best ones
-exceeded their limits: [limits.md](limits.md).
+exceeded their limits: [Rewards under limits](limits.md).
 
 | algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
 |---|---|---:|---|---:|---:|---|---:|---|---:|
