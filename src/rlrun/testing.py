@@ -24,7 +24,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.utils.env_checker import check_env
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlrun import files, registry
 from rlrun.config.jobs import jobs
@@ -197,6 +197,8 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         load(other, snapshot)
         restored = save(other, Path(folder, "copy")).digest
         assert restored == snapshot.digest, "a restored run is not what was saved: state lies outside the module tree"
+        for name, module in other.agent.named_modules():
+            check_attributes(f"agent.{name}".rstrip("."), loop.agent.get_submodule(name), module)
         target = loop.updates + UPDATES
         rows, others = list(rows_until(target, loop)), list(rows_until(target, other))
         names = set()
@@ -210,6 +212,17 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         assert equal(loop.obs, other.obs), "a resumed run sees other observations than one that never stopped"
         same = save(loop, Path(folder, "run")).digest == save(other, Path(folder, "copy")).digest
         assert same, "a resumed run ends in another state than one that never stopped"
+
+
+def check_attributes(path: str, module: nn.Module, restored: nn.Module) -> None:
+    """Checks that the numbers and texts among the attributes of a module are those of the module that was saved."""
+    for name, value in vars(module).items():
+        then = vars(restored).get(name)
+        if isinstance(value, bool | int | float | str):
+            assert equal(value, then), (
+                f"{path}.{name} is {value}, and {then} after a resume; "
+                f"a number that changes must be a buffer: self.register_buffer({name!r}, torch.tensor(...))"
+            )
 
 
 def check_episode(made: Recipe) -> None:

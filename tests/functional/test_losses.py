@@ -30,6 +30,11 @@ def test_weighted_mean_masks_weight_0_and_doubles_weight_2() -> None:
     assert weighted_mean(x, torch.tensor([1.0, 0.0, 1.0, 2.0])) == 12 / 4
 
 
+def test_average_of_rows_that_were_broadcast_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"x \[3, 3\] and weight \[3\] must have one shape"):
+        average(torch.zeros(3, 1) - torch.zeros(3), torch.ones(3))
+
+
 def test_ensemble_mse_sums_members_and_averages_rows() -> None:
     q, target = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([1.0, 1.0])
     # member 0: 0, 1; member 1: 4, 1
