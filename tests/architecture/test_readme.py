@@ -12,6 +12,7 @@ ELSEWHERE = (
     "runs/sweeps",
     "my_",
     "./munchausen_sac.py",
+    "./small_dqn.py",
     "minigrid:",
     "<",
     "...",

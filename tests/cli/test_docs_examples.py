@@ -27,6 +27,10 @@ def test_neural_agent_of_the_documentation_finds_the_best_arms(tmp_path: Path) -
     assert last < 0.5 * first
 
 
+def test_small_dqn_of_the_documentation_fulfils_the_contract() -> None:
+    check_algorithm(f"algo={EXAMPLES / 'small_dqn.py'}", "env=CartPole")
+
+
 def test_munchausen_sac_of_the_documentation_fulfils_the_contract() -> None:
     check_algorithm(f"algo={EXAMPLES / 'munchausen_sac.py'}", "env=Pendulum")
 

@@ -47,7 +47,7 @@ DATA_SETS = ("expert-v0", "mixed-v0", "pendulum-expert-v0", "pendulum-random-v0"
 
 def forget_own() -> None:
     """Forgets the reader's modules and what they registered."""
-    forget("my_", "mine", "reach", "my-v0", "munchausen", "kumaraswamy", "early_stop", "shaped")
+    forget("my_", "mine", "reach", "my-v0", "munchausen", "small_dqn", "kumaraswamy", "early_stop", "shaped")
 
 
 def trained(words: list[str]) -> list[str]:
@@ -94,7 +94,7 @@ def furnish(home: Path) -> None:
     assert main(["new", "algo", "my_algo"]) == 0
     (home / "my_package").mkdir()
     (home / "my_package/__init__.py").write_text((home / "my_algo/my_algo.py").read_text() + ENV)
-    for example in EXAMPLES.glob("munchausen_sac.*"):
+    for example in EXAMPLES.iterdir():
         shutil.copy(example, home)
     if find_spec("minari"):
         for name in DATA_SETS:

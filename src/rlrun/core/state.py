@@ -122,7 +122,7 @@ def set_parameters(module: nn.Module, vector: Tensor) -> None:
 
 
 class Target(nn.Module):
-    """Target network: each `track` sets its weights to (1 - tau) target + tau source, in place."""
+    """Target network, a copy that is called as its source is. `track` moves its weights towards those of the source."""
 
     def __init__(self, source: nn.Module, tau: float):
         super().__init__()
@@ -141,6 +141,7 @@ class Target(nn.Module):
 
     @torch.no_grad()
     def track(self) -> None:
+        """Sets the weights to (1 - tau) target + tau source, in place."""
         fused.lerp_all_(self.slow, self.fast, self.tau)
 
     def track_every(self, period: int, count: int) -> None:
