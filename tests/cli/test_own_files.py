@@ -138,6 +138,9 @@ FILES = {
     "file_typo.py": ALGO.replace('"episodes": 1', '"episods": 1'),
     "file_elsewhere.py": ALGO.replace('"evolution"', '"evolutio"'),
     "file_untyped.py": ALGO.replace("step_size: PositiveFloat", "step_size"),
+    "file_constant.py": ALGO.replace("    class Config:\n", "    class Config:\n        KINDS = ('a', 'b')\n"),
+    "file_set/__init__.py": ALGO.replace("    loop =", "    other =") + NETWORK,
+    "file_set/conf/algo/file_climber.yaml": PAGE,
     "file_number.py": ALGO.replace('"episodes": 1', "1: 1"),
     "random.py": "",
     "there/file_env.py": ENV.replace('"file_env:Line"', '"file_env:Line", max_episode_steps=5'),
@@ -149,7 +152,7 @@ FILES = {
 def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
     """A working folder with these files, in a process that has imported none of them."""
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     forget()
@@ -208,6 +211,16 @@ def test_keys_of_a_file_are_shown_as_its_own(workplace: Path, capsys: Any) -> No
 def test_sizes_of_a_run_with_a_file_are_estimated(workplace: Path, capsys: Any) -> None:
     assert main(["train", "algo=./file_algo.py", "env=CartPole", *QUIET, "--dry-run"]) == 0
     assert "nothing was written" in capsys.readouterr().out
+
+
+def test_constants_of_a_config_are_no_settings(workplace: Path, capsys: Any) -> None:
+    assert main(["show", "algo=./file_constant.py"]) == 0
+    assert "KINDS" not in capsys.readouterr().out
+
+
+def test_network_beside_an_algorithm_with_a_page_needs_none(workplace: Path, capsys: Any) -> None:
+    assert main(["show", "algo=file_climber", "network=file_wide", "plugins=[./file_set]"]) == 0
+    assert "units of the layer" in capsys.readouterr().out
 
 
 def test_yaml_beside_a_file_replaces_the_defaults(workplace: Path, capsys: Any) -> None:

@@ -9,7 +9,7 @@ from rlrun.errors import ConfigError
 from rlrun.sweep.best import preset_text
 
 WORDS = ["algo=dqn", "env=CartPole", "algo.buffer=prioritized", "network=mlp", "network.hidden=[32]", "env.num_envs=2",
-         "trainer=quick", "algo.buffer.alpha=0.5", "seed=7", "device=cpu"]  # fmt: skip
+         "trainer='quick'", "algo.buffer.alpha=0.5", "seed=7", "device=cpu"]  # fmt: skip
 VALUES = {"algo.gamma": 0.9, "algo.epsilon.end": 0.02}
 
 

@@ -127,10 +127,17 @@ def test_a_rung_is_at_least_the_first_evaluation() -> None:
     assert planned.courses["CartPole"].steps == [100, 1000]
 
 
-def test_several_values_of_a_key_are_no_range() -> None:
-    fault = "algo.gamma=0.9,0.99: several values; to search them, type 'algo.gamma=choice(0.9,0.99)'"
-    with pytest.raises(ConfigError, match=re.escape(fault)):
-        plan(["algo=ppo", "env=CartPole", "algo.gamma=0.9,0.99"])
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("algo.gamma=0.9,0.99", "to search them, type 'algo.gamma=choice(0.9,0.99)'"),
+        ("network.hidden=[64],[128]", "to search them, type 'network.hidden=choice([64],[128])'"),
+        ("network=mlp,lstm", "a sweep takes one"),
+    ],
+)
+def test_several_values_of_a_key_are_no_range(word: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{word}: several values; {advice}")):
+        plan(["algo=ppo", "env=CartPole", word])
 
 
 def test_population_whose_learning_rate_has_a_schedule_is_refused_before_it_starts() -> None:

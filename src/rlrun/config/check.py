@@ -166,12 +166,12 @@ def nearest_key(key: str, tree: Tree) -> str:
     home = lookup(section, tree) if section else tree
     if isinstance(home, dict) and (near := closest(name, home)):
         return did_you_mean(f"{section}.{near}".lstrip("."))
-    if section == "env":
-        return f"; an argument of the environment's constructor is env.kwargs.{name}"
     by_name: dict[str, str] = {}
     for path in paths(tree):
         by_name.setdefault(path.rpartition(".")[2], path)
     near = closest(name, by_name, ELSEWHERE)
+    if near is None and section == "env":
+        return f"; an argument of the environment's constructor is env.kwargs.{name}"
     return did_you_mean(near and by_name[near])
 
 

@@ -4,6 +4,7 @@ A part needs no YAML file if its Config has defaults, or if a YAML file with the
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from rlrun.errors import ConfigError
 
 MISSING = "???"  # OmegaConf's placeholder for a value that must be set
+CONSTANT = re.compile(r"_|[A-Z]")  # beginning of the names in a Config that are no settings
 AROUND = ("loop", "buffer")  # class attributes of an algorithm that choose these two parts
 
 
@@ -142,9 +144,10 @@ def meanings(file: Path) -> dict[str, str]:
         for setting in _config(part.node) or ():
             end = lines[(setting.end_lineno or 1) - 1].encode()[setting.end_col_offset or 0 :].decode()
             found[prefix + _key(setting)] = end.partition("#")[2].strip()
-        if part.group == "algo" and part.page is None:
-            for section, values in part.around().items():
-                found |= {f"algo.{section}.{key}": "" for key in values}
+        for section in AROUND * (part.group == "algo"):
+            for value in _assigned(part.node, section):
+                keys = value.keys if isinstance(value, ast.Dict) else []
+                found |= {f"algo.{section}.{key.value!s}": "" for key in keys if isinstance(key, ast.Constant)}
     return found
 
 
@@ -170,7 +173,8 @@ def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:
     """Returns the settings in the inner class Config, or None if there is none."""
     for inner in node.body:
         if isinstance(inner, ast.ClassDef) and inner.name == "Config":
-            return [line for line in inner.body if isinstance(line, ast.AnnAssign | ast.Assign)]
+            lines = [line for line in inner.body if isinstance(line, ast.AnnAssign | ast.Assign)]
+            return [line for line in lines if _key(line).isidentifier() and not CONSTANT.match(_key(line))]
     return None
 
 

@@ -19,7 +19,7 @@ HIDDEN = ("network.hidden",)
 NETWORK = ("network.hidden", "network.activation")
 WARMUP = ("algo.loop.warmup_steps",)
 GRAD_NORM = ("algo.max_grad_norm",)
-VALUE_COEF = ("algo.value_coef (of half the squared error, as in CleanRL; twice the value of the others)",)
+VALUE_COEF = ("algo.value_coef",)
 CLIP_VALUE = ("algo.clip_value",)
 ENVS = ("env.num_envs",)
 TOTAL = ("trainer.total_steps",)
@@ -121,7 +121,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "optimizer_class": ("algo.optimizer (adam or rmsprop)",),
     "grad_clip": GRAD_NORM,
     "max_gradient_norm": GRAD_NORM,
-    "gamma": ("algo.gamma",),
+    "gamma": ("algo.gamma", "algo.loop.gamma"),
     # on-policy
     "n_steps": (*ROLLOUT, "algo.n_step"),
     "num_steps": ROLLOUT,

@@ -31,9 +31,10 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     for word in map(composer.read, words):
         if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env"):
             continue
-        if word.key == "trainer":  # its own keys, so that a preset can be used with any trainer
-            own = sources.content(sources.options("trainer", composer.folders)[word.raw])
-            settings |= {f"trainer.{key}": job.values["trainer"][key] for key in own if key != "defaults"}
+        if word.key == "trainer":  # what it changes, so that the preset can be used with any trainer
+            (plain,) = jobs([other for other in words if other != word.text])
+            trainer = job.values["trainer"].items()
+            settings |= {f"trainer.{key}": value for key, value in trainer if value != plain.values["trainer"][key]}
             continue
         if not word.is_group:
             settings[word.key] = check.lookup(word.key, job.values)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlrun.cluster import Cluster
 from rlrun.config import check, sources
-from rlrun.config.compose import literal
+from rlrun.config.compose import Composer, Word, literal
 from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.config.stored import SWEEP
@@ -31,7 +31,6 @@ from rlrun.sweep.study import Study
 from rlrun.sweep.trials import FRESH, Trial, Trials, apply_all
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
-SEVERAL = re.compile(r"[^][(){}'\"]+,[^][(){}'\"]+")  # values between commas, neither in a list nor in a range
 LONGEST_NAME = 200  # bytes; file systems allow 255
 # words that import modules or send data elsewhere
 SENSITIVE = re.compile(r"^\+*(plugins=|env(\.id)?=[^=]*:|logger.*\b(wandb|mlflow)\b)|\.py\b")
@@ -145,12 +144,12 @@ def _checked(
     courses = {}
     values: list[dict[str, Any]] = []
     for env, words in runs.items():
+        composer = Composer(sources.folders(sources.named_plugins(words)))
         for word in words:
-            key, _, value = word.partition("=")
+            key = word.partition("=")[0]
             if key in OURS:
                 raise ConfigError(f"{word}: a sweep chooses {key} for each run")
-            if SEVERAL.fullmatch(value):
-                raise ConfigError(f"{word}: several values; to search them, type '{key}=choice({value})'")
+            _check_single(composer.read(word))
         (job,) = jobs(words)
         values.append(job.values)
         courses[env] = Course(words, rungs.steps(cfg, job.values))
@@ -179,6 +178,16 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
             raise ConfigError(f"{word}: kind=pbt writes {SCHEDULE} itself")
     if not 2 <= cfg.trials <= FRESH:
         raise ConfigError(f"trials={cfg.trials}: kind=pbt needs a population of 2 to {FRESH}")
+
+
+def _check_single(word: Word) -> None:
+    """Raises ConfigError if a word has several values."""
+    if not word.is_sweep:
+        return
+    advice = "a sweep takes one"
+    if word.section in ("algo", "network", "env") and not word.is_group:
+        advice = f"to search them, type '{word.key}=choice({word.raw})'"
+    raise ConfigError(f"{word.text}: several values; {advice}")
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
