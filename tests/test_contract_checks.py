@@ -48,7 +48,7 @@ ALGO = {
     "a number outside of buffers": (
         RETURN,
         "        self.updates = getattr(self, 'updates', 0) + 1\n" + RETURN,
-        "agent.updates is 3, and None after a resume; a number that changes must be a buffer",
+        "agent.updates is 6, and 3 in a run that was resumed; a number that changes must be a buffer",
     ),
     "a loss that broadcasts": ("average(error**2, weight)", "average(error[:, None], weight)", "must have one shape"),
     "a metric that is a float": (RETURN, "        return {'loss': 0.5}\n", "the metric loss is a float; update must"),

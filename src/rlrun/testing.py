@@ -197,10 +197,10 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         load(other, snapshot)
         restored = save(other, Path(folder, "copy")).digest
         assert restored == snapshot.digest, "a restored run is not what was saved: state lies outside the module tree"
-        for name, module in other.agent.named_modules():
-            check_attributes(f"agent.{name}".rstrip("."), loop.agent.get_submodule(name), module)
         target = loop.updates + UPDATES
         rows, others = list(rows_until(target, loop)), list(rows_until(target, other))
+        for name, module in other.agent.named_modules():
+            check_attributes(f"agent.{name}".rstrip("."), loop.agent.get_submodule(name), module)
         names = set()
         for row, other_row in zip(rows, others, strict=False):
             names |= row.keys() ^ other_row.keys()
@@ -214,13 +214,13 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         assert same, "a resumed run ends in another state than one that never stopped"
 
 
-def check_attributes(path: str, module: nn.Module, restored: nn.Module) -> None:
-    """Checks that the numbers and texts among the attributes of a module are those of the module that was saved."""
+def check_attributes(path: str, module: nn.Module, resumed: nn.Module) -> None:
+    """Checks that the numbers and texts among the attributes of a module are those of a resumed run's module."""
     for name, value in vars(module).items():
-        then = vars(restored).get(name)
+        then = vars(resumed).get(name)
         if isinstance(value, bool | int | float | str):
             assert equal(value, then), (
-                f"{path}.{name} is {value}, and {then} after a resume; "
+                f"{path}.{name} is {value}, and {then} in a run that was resumed; "
                 f"a number that changes must be a buffer: self.register_buffer({name!r}, torch.tensor(...))"
             )
 
