@@ -144,10 +144,8 @@ def meanings(file: Path) -> dict[str, str]:
         for setting in _config(part.node) or ():
             end = lines[(setting.end_lineno or 1) - 1].encode()[setting.end_col_offset or 0 :].decode()
             found[prefix + _key(setting)] = end.partition("#")[2].strip()
-        for section in AROUND * (part.group == "algo"):
-            for value in _assigned(part.node, section):
-                keys = value.keys if isinstance(value, ast.Dict) else []
-                found |= {f"algo.{section}.{key.value!s}": "" for key in keys if isinstance(key, ast.Constant)}
+        if part.group == "algo":
+            found |= {f"algo.{section}.{key}": "" for section in AROUND for key in _keys_of(part.node, section)}
     return found
 
 
@@ -188,6 +186,13 @@ def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
             value = getattr(line, "value", None)
             if isinstance(target, ast.Name) and target.id == name and value is not None:
                 yield value
+
+
+def _keys_of(node: ast.ClassDef, section: str) -> Iterator[str]:
+    """Yields the keys of a dict that is assigned to a class attribute, whether or not its values are valid."""
+    for value in _assigned(node, section):
+        if isinstance(value, ast.Dict):
+            yield from (str(key.value) for key in value.keys if isinstance(key, ast.Constant))
 
 
 def _are_texts(values: list[Any]) -> bool:
