@@ -1,5 +1,6 @@
 """The git entries of meta.json; no repository can run code."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def test_git_state_is_the_commit_and_whether_tracked_files_changed(repository: P
     assert git_state(repository) == f"{commit}-dirty", "staged"
     git(repository, "commit", "-m", "second")
     assert git_state(repository) == git(repository, "rev-parse", "HEAD") != commit
+
+
+def test_git_state_reads_a_file_that_changed_in_the_second_of_the_index(repository: Path) -> None:
+    code, index = repository / "code.py", repository / ".git/index"
+    earlier = 1_600_000_000
+    os.utime(code, (earlier, earlier))
+    git(repository, "update-index", "--refresh")
+    code.write_text("x = 2\n")
+    for file in (code, index):
+        os.utime(file, (earlier, earlier))
+    assert git_state(repository) == f"{git(repository, 'rev-parse', 'HEAD')}-dirty"
+    assert "+x = 2" in git_diff(repository)
 
 
 def test_git_state_of_a_worktree_and_where_there_is_none(repository: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "py
 
 DIFF_BYTES = 1 << 20  # larger patches are not handed to loggers
 INDEX_BYTES = 64 << 20  # enough for a repository with half a million files
+GIT_SECONDS = 10  # of one command; a cold cache of a large repository takes seconds
 NOTHING: Mapping[str, str] = {}
 LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
@@ -38,7 +39,7 @@ def provenance() -> dict[str, Any]:
 def git_state(folder: Path) -> str | None:
     """Returns `<commit>` or `<commit>-dirty` of the repository around `folder`.
 
-    Returns None if there is no repository, or if git fails or takes more than a second.
+    Returns None if there is no repository, or if git fails or takes too long.
     """
     found = _compared(folder, "--name-only")
     if found is None:
@@ -52,7 +53,7 @@ def git_state(folder: Path) -> str | None:
 def _compared(folder: Path, *form: str) -> tuple[str, str] | None:
     """Returns the current commit and the differences of the tracked files to it, in a form of `git diff-index`.
 
-    Returns None if there is no repository, or if git fails or takes more than a second.
+    Returns None if there is no repository, or if git fails or takes too long.
 
     The repository may be untrusted, and its configuration can name programs that git runs, such as filters and hooks.
     Git therefore runs in a new, empty repository with the objects and a copy of the index of the original.
@@ -63,8 +64,11 @@ def _compared(folder: Path, *form: str) -> tuple[str, str] | None:
         commit, top, index, objects = _git(folder, *LOCATE).splitlines()
         with tempfile.TemporaryDirectory() as clean:
             _git(folder, "init", "--quiet", "--template=", clean)
-            Path(clean, "index").write_bytes(files.read(folder / index, INDEX_BYTES))
-            env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": f"{clean}/index"}
+            copy = Path(clean, "index")
+            written = (folder / index).stat().st_mtime_ns
+            copy.write_bytes(files.read(folder / index, INDEX_BYTES))
+            os.utime(copy, ns=(written, written))  # git reads files that changed in the second of this time again
+            env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": str(copy)}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
             _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed
             changes = _git(folder, "diff-index", *form, "--ignore-submodules=all", commit, "--", env=env)
@@ -87,12 +91,13 @@ def git_diff(folder: Path) -> str:
 def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:
     """Returns the output of a git command. The command cannot prompt for a password or fetch objects.
 
-    Raises SubprocessError if it fails or takes more than three seconds.
+    Raises SubprocessError if it fails or takes more than GIT_SECONDS.
     """
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words],
-        cwd=folder, env={**os.environ, **quiet, **env}, capture_output=True, text=True, timeout=3, check=False,
+        cwd=folder, env={**os.environ, **quiet, **env}, capture_output=True, text=True, timeout=GIT_SECONDS,
+        check=False,
     )  # fmt: skip
     if done.returncode not in codes:
         raise subprocess.SubprocessError(done.stderr)
