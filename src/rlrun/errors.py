@@ -44,15 +44,20 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def headline(error: BaseException) -> str:
+    """Returns the type and the text of an exception as one line."""
+    text = one_line(error)
+    if not text:
+        return type(error).__name__
+    return f"{type(error).__name__}: {text}"
+
+
 def reason(error: BaseException, located: bool = False) -> str:
     """Returns an exception as one line: its type and text. If `located` is true or the text is empty, the module and
     line that raised it follow."""
-    text = one_line(error)
-    line = type(error).__name__
-    if text:
-        line += f": {text}"
+    line = headline(error)
     frames = [*walk_tb(error.__traceback__)]
-    if (text and not located) or not frames:
+    if (one_line(error) and not located) or not frames:
         return line
     frame, number = frames[-1]
     return f"{line} in {frame.f_globals.get('__name__')}, line {number}"

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import NamedTuple
 
-from rlrun.errors import ConfigError, reason
+from rlrun.errors import ConfigError, headline, reason
 
 EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules that it installs
     "atari": ("ale_py", "cv2"),
@@ -141,6 +142,16 @@ def reference_of(module: str) -> str | None:
     if top in _code:
         return str(_code[top].path)
     return module if top in _named else None
+
+
+def traced(error: BaseException) -> str:
+    """Returns an exception as one line, with the last line of the user's code that led to it, if there is one."""
+    frames = [(str(frame.f_globals.get("__name__")), number) for frame, number in walk_tb(error.__traceback__)]
+    own = [(name, number) for name, number in frames if reference_of(name) is not None]
+    if not own:
+        return reason(error)
+    name, number = own[-1]
+    return f"{headline(error)} in {name}, line {number}"
 
 
 def typed_again(reference: str) -> str | None:

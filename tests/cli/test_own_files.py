@@ -332,6 +332,26 @@ def test_a_file_that_does_not_fit_is_one_line_and_leaves_no_folder(
     assert not made
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("file_algo.py", "].argmax()", "].argmax('x')", ["algo=./file_algo.py", "env=CartPole"]),
+        ("file_env.py", "self.t += 1", "np.add(1, {})", [*PPO, "env=./file_env.py:Line"]),
+        ("file_env.py", "self.t += 1", "np.add(1, {})", [*PPO, "env=./file_env.py:Line", "env.backend=async"]),
+    ],
+    ids=["update", "step", "step in a worker"],
+)  # fmt: skip
+def test_error_of_a_file_in_training_names_its_line(
+    file: str, old: str, new: str, words: list[str], workplace: Path, capsys: Any
+) -> None:
+    text = (workplace / file).read_text()
+    (workplace / file).write_text(text.replace(old, new))
+    number = text[: text.index(old)].count("\n") + 1
+    assert main(["train", *words, "run_dir=run", *QUIET]) == 1
+    errors = capsys.readouterr().err
+    assert "TypeError: " in errors and f" in {file.removesuffix('.py')}, line {number}\n" in errors
+
+
 COMMANDS = (["eval", "run", "episodes=1"], ["resume", "run", "total_steps=128"])
 
 

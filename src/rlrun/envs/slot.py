@@ -18,7 +18,7 @@ from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.envs.wrappers import CONTINUES
-from rlrun.errors import reason
+from rlrun.imports import traced
 
 PARAMETERS = "env.schedule"  # key of reset options and of saved states for scheduled attributes: {name: value}
 # objects whose attributes no schedule may change, because other environments or the agent use them too
@@ -374,4 +374,4 @@ def line(error: Exception) -> str:
         return error.reason
     if isinstance(error, NotSavableError):
         return str(error)
-    return reason(error)
+    return traced(error)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlrun.errors import NO_SPACE, RlrunError, RunError, reason
-from rlrun.imports import module_of
+from rlrun.errors import NO_SPACE, RlrunError, RunError
+from rlrun.imports import module_of, traced
 from rlrun.run.signals import check_thread
 from rlrun.rundir import RunDir, runs_of, starting
 
@@ -138,7 +138,7 @@ def held(folder: RunDir, is_new: bool) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise RunError(f"{folder.path}: {NO_SPACE}") from error
-        raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
+        raise RunError(f"{traced(error)} (trace in {folder.path / 'error.log'})") from error
     except BaseException:  # raised by a signal handler
         if is_new and not (folder.path / "summary.json").exists():
             folder.discard()

@@ -19,7 +19,8 @@ from rlrun.core.callback import Callbacks, RunView
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
-from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
+from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable
+from rlrun.imports import traced
 from rlrun.run import exactness, postmortem
 from rlrun.run.assemble import build_callbacks, build_loop, check_ranges, check_start, eval_env, prepare_device
 from rlrun.run.data import check_stored_data, data_changes, data_digests
@@ -249,7 +250,7 @@ def supervise(
                 code = signals.exit_code
         except Exception as fault:
             code = getattr(fault, "exit_code", 1)
-            line = printable(reason(fault))
+            line = printable(traced(fault))
             if isinstance(fault, RlrunError):
                 line = str(fault)
             run.error_log(traceback.format_exc())
