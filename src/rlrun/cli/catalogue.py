@@ -172,7 +172,7 @@ def explained(words: Sequence[str]) -> Explained:
     from rlrun.config.jobs import composed, word_faults
 
     words = sources.by_name(words)
-    composer = Composer(sources.folders(sources.named_plugins(words)))
+    composer = Composer.of(words)
     read = [composer.read(word) for word in words]
     composition, choices, guessed, faults = composed(composer, read, required=())
     named: dict[str, str] = {}

@@ -42,7 +42,7 @@ def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) 
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed
 
-    composer = Composer(sources.folders(sources.named_plugins(words)))
+    composer = Composer.of(words)
     chosen: list[str] = []
     settings: list[tuple[str, str | None]] = []
     for word in read(words, {*sources.groups(composer.folders), *composer.compose([]).tree}):

@@ -284,6 +284,11 @@ class Composer:
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._known: dict[tuple[str, ...], Composition] = {}
 
+    @classmethod
+    def of(cls, words: Sequence[str], config_dirs: Iterable[str] = ()) -> "Composer":
+        """Returns a composer over the conf folders of rlrun, of the plug-ins among the words, and `config_dirs`."""
+        return cls(sources.folders(sources.named_plugins(words), config_dirs))
+
     def read(self, text: str) -> Word:
         """Parses one override. Raises ConfigError if it is malformed."""
         key, equals, value = text.partition("=")

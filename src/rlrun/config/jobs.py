@@ -31,7 +31,14 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
     Raises one ConfigError with one line for each fault.
     """
     words = sources.by_name(words)
-    composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
+    return jobs_of(words, Composer.of(words, config_dirs), multirun)
+
+
+def jobs_of(words: Sequence[str], composer: Composer, multirun: bool = False) -> list[Job]:
+    """Returns the jobs of a command line whose Python files `sources.by_name` replaced, as `jobs`.
+
+    A composer remembers the files that it has composed, so command lines with the same plug-ins should share one.
+    """
     faults: list[str] = []
     plain: list[str] = []
     for text in words:
@@ -79,7 +86,7 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
 def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
     """Returns the words in Hydra's form: group choices unchanged, settings as `++a.b=c`, which may also add a key."""
     words = sources.by_name(list(words))
-    composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
+    composer = Composer.of(words, config_dirs)
     return [composer.read(word).for_hydra for word in words]
 
 

@@ -27,7 +27,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     if job.values["preset"] is not None:
         defaults.append(f"/preset/{job.values['preset']}")
     settings = {f"trainer.{key}": job.values["trainer"][key] for key in BUDGET}
-    composer = Composer(sources.folders(sources.named_plugins(words)))
+    composer = Composer.of(words)
     for word in map(composer.read, words):
         if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env"):
             continue

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from rlrun.config import check
-from rlrun.config.compose import literal
-from rlrun.config.jobs import jobs
+from rlrun.config import check, sources
+from rlrun.config.compose import Composer, literal
+from rlrun.config.jobs import jobs, jobs_of
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError, RunError
 from rlrun.sweep.space import Space
@@ -62,9 +62,14 @@ def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
     from rlrun.run.assemble import check_ranges
 
     found: dict[str, None] = {}
-    for words in lines:
+    composers: dict[str, Composer] = {}
+    for line in lines:
         try:
-            (job,) = jobs(words)
+            words = sources.by_name(line)
+            plugins = " ".join(sources.named_plugins(words))
+            if plugins not in composers:
+                composers[plugins] = Composer.of(words)
+            (job,) = jobs_of(words, composers[plugins])
             registry.load(job.values["plugins"])
             check_ranges(run_config(job.values))
             Schedules(job.values["algo"])

@@ -144,7 +144,7 @@ def _checked(
     courses = {}
     values: list[dict[str, Any]] = []
     for env, words in runs.items():
-        composer = Composer(sources.folders(sources.named_plugins(words)))
+        composer = Composer.of(words)
         for word in words:
             key = word.partition("=")[0]
             if key in OURS:
