@@ -43,14 +43,18 @@ ALGO = {
         RETURN,
         "        self.calls = [*getattr(self, 'calls', []), 1]\n"
         "        return self.learn(flat(rollout | targets)) | {'calls': torch.tensor(float(len(self.calls)))}\n",
-        "a resumed run has another calls than one that never stopped; all state must be in modules",
+        "a resumed run differs from an uninterrupted one in calls; all state must be in modules",
     ),
     "a number outside of buffers": (
         RETURN,
         "        self.updates = getattr(self, 'updates', 0) + 1\n" + RETURN,
-        "agent.updates is 6, and 3 in a run that was resumed; a number that changes must be a buffer",
+        "agent.updates is 6, but 3 after a resume; a number that changes must be a buffer",
     ),
-    "a loss that broadcasts": ("average(error**2, weight)", "average(error[:, None], weight)", "must have one shape"),
+    "a loss that broadcasts": (
+        "average(error**2, weight)",
+        "average(error[:, None], weight)",
+        "must have the same shape",
+    ),
     "a metric that is a float": (RETURN, "        return {'loss': 0.5}\n", "the metric loss is a float; update must"),
     "observations changed in place": (
         "        dist = self.policy(obs)\n        if",

@@ -18,6 +18,7 @@ from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
 RUNS = Path("runs")
 STARTING = ".starting"  # lock file of `starting`
 METRICS, META, SUMMARY, SNAPSHOTS = "metrics.jsonl", "meta.json", "summary.json", "snapshots"
+LISTING = "rlrun.json"  # the list of files of a run that was shared; its snapshot holds only weights
 
 
 class RunDir:

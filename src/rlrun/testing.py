@@ -36,7 +36,7 @@ from rlrun.core.state import Optim
 from rlrun.envs.make import Recipe, recipe
 from rlrun.envs.obs_adapter import sample
 from rlrun.envs.selftest import EPISODE_END, self_test
-from rlrun.errors import reason
+from rlrun.imports import traced
 from rlrun.run.assemble import build_loop
 from rlrun.run.job import Done, resume_run, train_job
 from rlrun.run.lifecycle import rings
@@ -202,27 +202,28 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         for name, module in other.agent.named_modules():
             check_attributes(f"agent.{name}".rstrip("."), loop.agent.get_submodule(name), module)
         names = set()
-        for row, other_row in zip(rows, others, strict=False):
+        for row, other_row in zip(rows, others, strict=True):
             names |= row.keys() ^ other_row.keys()
             names |= {name for name in row.keys() & other_row.keys() if not equal(row[name], other_row[name])}
         assert not names, (
-            f"a resumed run has another {', '.join(sorted(names))} than one that never stopped; all state must be in "
+            f"a resumed run differs from an uninterrupted one in {', '.join(sorted(names))}; all state must be in "
             "modules, parameters and buffers, and all random numbers must come from parts.stream"
         )
-        assert equal(loop.obs, other.obs), "a resumed run sees other observations than one that never stopped"
+        assert equal(loop.obs, other.obs), "a resumed run differs from an uninterrupted one in its observations"
         same = save(loop, Path(folder, "run")).digest == save(other, Path(folder, "copy")).digest
-        assert same, "a resumed run ends in another state than one that never stopped"
+        assert same, "a resumed run ends in another state than an uninterrupted one"
 
 
 def check_attributes(path: str, module: nn.Module, resumed: nn.Module) -> None:
-    """Checks that the numbers and texts among the attributes of a module are those of a resumed run's module."""
+    """Checks that the int, float, bool and str attributes of a module are equal in a resumed run."""
     for name, value in vars(module).items():
-        then = vars(resumed).get(name)
-        if isinstance(value, bool | int | float | str):
-            assert equal(value, then), (
-                f"{path}.{name} is {value}, and {then} in a run that was resumed; "
-                f"a number that changes must be a buffer: self.register_buffer({name!r}, torch.tensor(...))"
-            )
+        if not isinstance(value, bool | int | float | str):
+            continue
+        resumed_value = vars(resumed).get(name)
+        advice = f"a number that changes must be a buffer: self.register_buffer({name!r}, torch.tensor(...))"
+        if isinstance(value, str):
+            advice = "text that changes must be in get_extra_state"
+        assert equal(value, resumed_value), f"{path}.{name} is {value}, but {resumed_value} after a resume; {advice}"
 
 
 def check_episode(made: Recipe) -> None:
@@ -312,7 +313,7 @@ def equal(some: Any, other: Any) -> bool:
     if isinstance(some, Tensor):
         same = some.dtype == other.dtype and some.shape == other.shape
         return same and bool(torch.equal(some.nan_to_num(123.0), other.nan_to_num(123.0)))
-    return bool(some == other)
+    return bool(some == other or (some != some and other != other))
 
 
 @contextmanager
@@ -323,7 +324,7 @@ def failures(what: str) -> Iterator[None]:
     except AssertionError as error:
         raise AssertionError(f"{what}: {' '.join(str(error).split())}") from error
     except Exception as error:
-        raise AssertionError(f"{what}: {reason(error, located=True)}") from error
+        raise AssertionError(f"{what}: {traced(error)}") from error
 
 
 def _config(*words: str) -> RunConfig:

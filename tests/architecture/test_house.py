@@ -45,8 +45,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "addons", "core", "functional", "networks", "buffers", "nested", "config.schema", "registry", "types", "errors",
     ),
     "report": (
-        "report", "config.check", "config.stored", "files", "lock", "rundir.METRICS", "telemetry", "snapshot.atomic",
-        "errors", "__version__",
+        "report", "config.check", "config.stored", "files", "lock", "rundir.METRICS", "rundir.LISTING", "telemetry",
+        "snapshot.atomic", "errors", "__version__",
     ),
     "export": (
         "export", "core", "envs.actions", "nested", "run", "snapshot.atomic", "imports", "types", "errors",

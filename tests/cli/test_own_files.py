@@ -120,6 +120,11 @@ algo:
     episodes: 1
 """
 
+CONSTANTS = """\
+        KINDS = ("a", "b")
+        sizes: ClassVar[list[int]] = [1]
+"""
+
 FILES = {
     "file_env.py": ENV,
     "file_beside.py": "LIMIT = 9\n",
@@ -138,10 +143,14 @@ FILES = {
     "file_typo.py": ALGO.replace('"episodes": 1', '"episods": 1'),
     "file_elsewhere.py": ALGO.replace('"evolution"', '"evolutio"'),
     "file_untyped.py": ALGO.replace("step_size: PositiveFloat", "step_size"),
-    "file_constant.py": ALGO.replace("    class Config:\n", "    class Config:\n        KINDS = ('a', 'b')\n"),
+    "file_constant.py": ALGO.replace("import torch\n", "from typing import ClassVar\n\nimport torch\n").replace(
+        "    class Config:\n", f"    class Config:\n{CONSTANTS}        N: PositiveInt = 5\n"
+    ),
     "file_set/__init__.py": ALGO.replace("    loop =", "    other =") + NETWORK,
     "file_set/conf/algo/file_climber.yaml": PAGE,
     "file_number.py": ALGO.replace('"episodes": 1', "1: 1"),
+    "file_unhashable.py": ALGO.replace('"episodes": 1', "[1]: 1"),
+    "file_set_default.py": ALGO.replace("PositiveInt = 4", "list[int] = {1, 2}"),
     "random.py": "",
     "there/file_env.py": ENV.replace('"file_env:Line"', '"file_env:Line", max_episode_steps=5'),
     "there/file_beside.py": "LIMIT = 9\n",
@@ -213,12 +222,22 @@ def test_sizes_of_a_run_with_a_file_are_estimated(workplace: Path, capsys: Any) 
     assert "nothing was written" in capsys.readouterr().out
 
 
+def test_estimate_of_a_faulty_file_ends_in_one_line(workplace: Path, capsys: Any) -> None:
+    text = (workplace / "file_algo.py").read_text()
+    (workplace / "file_algo.py").write_text(text.replace("].argmax()", "].argmax('x')"))
+    assert main(["train", "algo=./file_algo.py", "env=CartPole", *QUIET, "--dry-run"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1 and " in file_algo, line " in errors
+
+
 def test_constants_of_a_config_are_no_settings(workplace: Path, capsys: Any) -> None:
-    assert main(["show", "algo=./file_constant.py"]) == 0
-    assert "KINDS" not in capsys.readouterr().out
+    assert main(["show", "algo=./file_constant.py", "algo.N=3"]) == 0
+    printed = capsys.readouterr().out
+    assert "KINDS" not in printed and "sizes" not in printed
+    train("algo=./file_constant.py", "env=CartPole", "algo.N=3")
 
 
-def test_network_beside_an_algorithm_with_a_page_needs_none(workplace: Path, capsys: Any) -> None:
+def test_network_in_a_package_needs_no_yaml_if_the_algorithm_has_one(workplace: Path, capsys: Any) -> None:
     assert main(["show", "algo=file_climber", "network=file_wide", "plugins=[./file_set]"]) == 0
     assert "units of the layer" in capsys.readouterr().out
 
@@ -314,6 +333,8 @@ def test_a_folder_with_the_name_of_its_file_is_no_other_module(
         (["algo=./file_typo.py"], "file_typo.py: loop: episods: unknown key; did you mean episodes? (there are: "),
         (["algo=./file_elsewhere.py"], "file_elsewhere.py: loop: evolutio: unknown name; did you mean evolution? ("),
         (["algo=./file_number.py"], "line 17: loop must be a section such as {'name': 'onpolicy'}"),
+        (["algo=./file_unhashable.py"], "line 17: the value of loop must be written out;"),
+        (["algo=./file_set_default.py"], "line 21: the value of population must consist of numbers, strings,"),
         (["algo=./file_untyped.py"], "file_untyped.py, line 22: step_size has no type; write step_size: <type> = 0.5"),
         (["network=./file_env.py"], "network=./file_env.py: the file registers no network"),
     ],

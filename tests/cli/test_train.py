@@ -156,7 +156,7 @@ def test_a_stopped_run_ends_with_the_command_that_resumes_it(workplace, capsys, 
 def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, capsys):
     assert main(["train", "algo=fragile", "plugins=[rlrun_example,fragile]", "seed=1", "run_dir=here", *SHORT]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "error: ZeroDivisionError: by design (trace in here/error.log)"
+    assert line == "error: ZeroDivisionError: by design in fragile, line 12 (trace in here/error.log)"
     assert "Traceback" in (workplace / "here" / "error.log").read_text()
 
 
@@ -188,7 +188,7 @@ def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
     assert [line.split()[:2] for line in table] == [["job", "status"], *[[f"seed={i}", s] for i, s in ENDS.items()]]
     assert last.startswith("3 jobs, 1 failed")
     (line,) = err.splitlines()
-    assert line.startswith("error: ZeroDivisionError: by design (trace in runs/fragile-CartPole/")
+    assert line.startswith("error: ZeroDivisionError: by design in fragile, line 12 (trace in runs/fragile-CartPole/")
     runs = {run.name.split("-")[2]: run for run in workplace.glob("runs/fragile-CartPole/*")}
     assert {seed for seed, run in runs.items() if (run / "summary.json").exists()} == {"s0", "s2"}
     assert "plugins=[rlrun_example,fragile]" in yaml.safe_load((runs["s2"] / "overrides.yaml").read_text())

@@ -141,7 +141,10 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("algo.total_steps=10", "algo.total_steps: unknown key; did you mean trainer.total_steps?"),
         ("trainr.total_step=10", "trainr.total_step: unknown key; did you mean trainer.total_steps?"),
         ("+zzz=1", "zzz: unknown key"),
-        ("env.size=2", "env.size: unknown key; an argument of the environment's constructor is env.kwargs.size"),
+        (
+            "env.size=2",
+            "env.size: unknown key; to set an argument of the environment's constructor, type env.kwargs.size",
+        ),
         ("algo.gamma=high", "algo.gamma=high: must be a number, like 0.99"),
         ("algo.gamma=true", "algo.gamma=true: must be a number, like 0.99"),
         ("seed=1.5", "seed=1.5: must be a whole number, like 0"),

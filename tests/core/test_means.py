@@ -1,5 +1,8 @@
 """Means of the metrics of updates."""
 
+import re
+from typing import Any
+
 import pytest
 import torch
 
@@ -27,9 +30,12 @@ def test_means_do_not_hold_the_tensors_of_an_update() -> None:
     assert numbers(means.drain()) == {"critic": 2.0}
 
 
-def test_metric_that_is_no_tensor_is_named() -> None:
-    with pytest.raises(TypeError, match="the metric loss is a float; update must return 0-d tensors"):
-        Means().add({"loss": 0.5})  # type: ignore[dict-item]
+@pytest.mark.parametrize(("value", "shown"), [(0.5, "float"), (torch.zeros(3), "tensor [3]")])
+def test_metric_that_is_not_a_0d_tensor_is_named(value: Any, shown: str) -> None:
+    means = Means()
+    means.add({"loss": torch.tensor(1.0)})
+    with pytest.raises(TypeError, match=re.escape(f"the metric loss is a {shown}; update must return 0-d tensors")):
+        means.add({"loss": value})
 
 
 def test_means_of_a_resumed_run_continue() -> None:

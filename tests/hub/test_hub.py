@@ -22,8 +22,8 @@ from rlrun.cli import main
 from rlrun.errors import ConfigError
 from rlrun.hub import card, listing
 from rlrun.hub.folder import one_run
-from rlrun.hub.listing import LISTING
 from rlrun.report.runs import read
+from rlrun.rundir import LISTING
 
 SMALL = ["algo=dqn", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.buffer.capacity=64",
          "algo.loop.warmup_steps=4", "algo.loop.batch_size=4", "trainer.total_steps=60", "trainer.eval_every=30",

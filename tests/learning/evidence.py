@@ -31,16 +31,16 @@ HEAD = """\
 
 This page is written by `./scripts/learning` from the evaluations in [learning/](learning); `./scripts/learning RUNS...`
 adds runs. Final: the interquartile mean of the last evaluations of all seeds, with a 95 % bootstrap interval over
-seeds. Threshold: what `tests/learning` requires of a run of that many steps, with how many seeds reached it. Time: that
-of the median run, on whatever machine it ran. Returns under limits leave out the limited components, and the best ones
+seeds. Threshold: what `tests/learning` requires of a run of that many steps, with how many seeds reached it. Time: wall
+time of the median run; machines differ. Returns under limits leave out the limited components, and the best ones
 exceeded their limits: [Rewards under limits](limits.md).
 
 | algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
 |---|---|---:|---|---:|---:|---|---:|---|---:|
 """
 TESTS = """
-Tests in `tests/` that show what the other algorithms learn, and tests that fail if the algorithm that a variant is made
-from runs in its place:
+The tests below, in `tests/`, show what the other algorithms learn, and check that each variant differs from its base
+algorithm:
 
 | algorithm | learns | differs |
 |---|---|---|

@@ -28,13 +28,15 @@ def test_run_states(tmp_path: Path) -> None:
     make_run(tmp_path / "failed early", {50: 1}, status="failed", snapshot=False)
     make_run(tmp_path / "killed early", {50: 1}, status=None, snapshot=False)
     (tmp_path / "killed early/snapshots/best").mkdir(parents=True)
+    make_run(tmp_path / "pulled", {50: 1}, status="stopped")
+    (tmp_path / "pulled/rlrun.json").write_text("{}")
     make_run(tmp_path / "resumed", {50: 1})
     holding = RunDir.open(tmp_path / "resumed")
     runs, _ = read([tmp_path])
     try:
         assert {run.path.name: run.state for run in runs} == {
             "done": "done", "killed": "resumable", "stopped": "resumable", "failed early": "dead", "resumed": "running",
-            "killed early": "resumable",
+            "killed early": "resumable", "pulled": "shared",
         }  # fmt: skip
         assert holder(tmp_path / "resumed") is not None
     finally:

@@ -132,10 +132,10 @@ def test_a_rung_is_at_least_the_first_evaluation() -> None:
     [
         ("algo.gamma=0.9,0.99", "to search them, type 'algo.gamma=choice(0.9,0.99)'"),
         ("network.hidden=[64],[128]", "to search them, type 'network.hidden=choice([64],[128])'"),
-        ("network=mlp,lstm", "a sweep takes one"),
+        ("network=mlp,lstm", "a sweep accepts only one"),
     ],
 )
-def test_several_values_of_a_key_are_no_range(word: str, advice: str) -> None:
+def test_sweep_refuses_a_key_with_several_values(word: str, advice: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"{word}: several values; {advice}")):
         plan(["algo=ppo", "env=CartPole", word])
 

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rlrun.cli.columns import print_columns
+from rlrun.errors import RlrunError, RunError
+from rlrun.imports import traced
 from rlrun.rundir import planned
 
 if TYPE_CHECKING:
@@ -23,6 +26,17 @@ def dry_run(found: Sequence["Job"]) -> int:
     return 0
 
 
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """As a context manager, raises RunError for an exception of an algorithm or an environment."""
+    try:
+        yield
+    except RlrunError:
+        raise
+    except Exception as error:
+        raise RunError(traced(error)) from error
+
+
 def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     folder = planned(job.values)  # before torch is imported, because it may refuse the job
     from rlrun.config.schema import run_config
@@ -32,7 +46,8 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
 
     config = run_config(job.values)
     cfg = config.trainer
-    sizes, times = estimate(config)
+    with _one_line():
+        sizes, times = estimate(config)
     path = None
     if job.values["resume"] == "auto":
         path = earlier(job.values)

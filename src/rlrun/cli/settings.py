@@ -10,6 +10,8 @@ from rlrun.config import check
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 
+NAMES_CODE = ("algo", "env", "network")  # settings that may hold the path of a Python file
+
 Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, as text, and the function that checks it
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -56,9 +58,9 @@ def read(
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
-            file = text.partition(":")[0]
+            file = text.strip("'\"").partition(":")[0]
             meant = check.nearest(key, rules)
-            if "plugins" in rules and file.endswith(".py"):  # as in the words that started the run
+            if "plugins" in rules and key in NAMES_CODE and file.endswith(".py"):  # as in the command of the run
                 meant = check.did_you_mean(f"plugins=[{file}]")
             faults.append(f"{key}: unknown key{meant} ({_known(rules, open_keys)})")
         elif not rules[key][1](value):

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlrun.cli.columns import print_columns
 from rlrun.config import check
@@ -50,7 +50,7 @@ def sweep(words: Sequence[str]) -> int:
     from rlrun.sweep.settings import meanings
 
     if not words or "--help" in words or "-h" in words:
-        rows = [(key, check.show(default), meaning) for key, (default, meaning) in meanings().items()]
+        rows = [(key, _default(default), meaning) for key, (default, meaning) in meanings().items()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{key:{widths[0]}}  {default:{widths[1]}}  {meaning}" for key, default, meaning in rows]
         print(HELP.format(settings=("\n" + " " * 13).join(lines)))
@@ -63,6 +63,13 @@ def sweep(words: Sequence[str]) -> int:
             "a sweep begins with algo=... env=...)"
         )
     return _run(words)
+
+
+def _default(value: Any) -> str:
+    """Returns the default of a setting as the help shows it."""
+    if value == check.MISSING:
+        return "required"
+    return check.show(value)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -171,7 +171,7 @@ def nearest_key(key: str, tree: Tree) -> str:
         by_name.setdefault(path.rpartition(".")[2], path)
     near = closest(name, by_name, ELSEWHERE)
     if near is None and section == "env":
-        return f"; an argument of the environment's constructor is env.kwargs.{name}"
+        return f"; to set an argument of the environment's constructor, type env.kwargs.{name}"
     return did_you_mean(near and by_name[near])
 
 

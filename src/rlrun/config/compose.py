@@ -5,7 +5,7 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -143,23 +143,28 @@ class SearchPath(SearchPathPlugin):
 def _algorithm(part: Declared, values: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
     """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.
 
-    Raises ConfigError if an attribute names no part, or a key that its part does not have.
+    Raises ConfigError for an unknown part, or for keys that the part does not have.
     """
     around = part.around()
+    faults: list[str] = []
     for section, settings in around.items():
-        name, group = settings["name"], f"algo.{section}"
-        _check_known([name], "name", sources.options(group, folders), f"{part.file.name}: {section}")
-        keys = sources.own_keys(f"algo/{section}/{name}", folders)
-        _check_known(settings, "key", keys, f"{part.file.name}: {section}")
+        name, place = settings["name"], f"{part.file.name}: {section}"
+        known = sources.options(f"algo.{section}", folders)
+        faults += _unknown([name], "name", known, place)
+        if name in known:
+            faults += _unknown(settings, "key", sources.own_keys(f"algo/{section}/{name}", folders), place)
+    if faults:
+        raise ConfigError(*faults)
     chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
     return {"defaults": ["_parts", *chosen, "_self_"], "algo": values | around}
 
 
-def _check_known(words: Iterable[str], kind: str, known: Iterable[str], place: str) -> None:
+def _unknown(words: Iterable[str], kind: str, known: Iterable[str], place: str) -> Iterator[str]:
+    """Yields a fault for each word that is not known."""
     for word in words:
         if word not in known:
             near = check.nearest(word, known)
-            raise ConfigError(f"{place}: {word}: unknown {kind}{near} (there are: {', '.join(sorted(known))})")
+            yield f"{place}: {word}: unknown {kind}{near} (there are: {', '.join(sorted(known))})"
 
 
 def preset_file(name: str | None, where: Sequence[Path]) -> str | None:

@@ -5,16 +5,17 @@ A part needs no YAML file if its Config has defaults, or if a YAML file with the
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlrun.config.check import MISSING
 from rlrun.errors import ConfigError
 
-MISSING = "???"  # OmegaConf's placeholder for a value that must be set
-CONSTANT = re.compile(r"_|[A-Z]")  # beginning of the names in a Config that are no settings
-AROUND = ("loop", "buffer")  # class attributes of an algorithm that choose these two parts
+CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
+CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
+AROUND = {"loop": "onpolicy", "buffer": "replay"}  # class attributes of an algorithm that choose these parts; examples
 
 
 class Declared(NamedTuple):
@@ -62,11 +63,11 @@ class Declared(NamedTuple):
         Raises ConfigError if there is no loop or if a section is not a literal dict with a name.
         """
         found = {}
-        for part in AROUND:
+        for part, example in AROUND.items():
             for value in _assigned(self.node, part):
                 section = self._literal(value, part)
-                if not (isinstance(section, dict) and "name" in section and _are_texts([*section, section["name"]])):
-                    raise ConfigError(f"{self._place(value)}: {part} must be a section such as {{'name': 'onpolicy'}}")
+                if not (isinstance(section, dict) and "name" in section and _are_strings([*section, section["name"]])):
+                    raise ConfigError(f"{self._place(value)}: {part} must be a section such as {{'name': '{example}'}}")
                 found[part] = section
         if "loop" not in found:
             raise ConfigError(
@@ -77,12 +78,17 @@ class Declared(NamedTuple):
 
     def _literal(self, value: ast.expr, key: str) -> Any:
         try:
-            return ast.literal_eval(value)
-        except ValueError:
+            found = ast.literal_eval(value)
+        except (ValueError, TypeError, RecursionError):
             raise ConfigError(
                 f"{self._place(value)}: the value of {key} must be written out; "
                 f"one that is computed needs a file {self.file.stem}.yaml beside it"
             ) from None
+        if not _is_plain(found):
+            raise ConfigError(
+                f"{self._place(value)}: the value of {key} must consist of numbers, strings, lists and dicts"
+            )
+        return found
 
     def _place(self, node: ast.expr | ast.stmt) -> str:
         return f"{self.file.name}, line {node.lineno}"
@@ -156,7 +162,7 @@ def _tree(file: Path) -> ast.Module:
     except SyntaxError as error:
         raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from None
     except ValueError as error:
-        raise ConfigError(f"{file}: is no Python file ({error})") from None
+        raise ConfigError(f"{file}: not a Python file ({error})") from None
 
 
 def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -172,8 +178,15 @@ def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:
     for inner in node.body:
         if isinstance(inner, ast.ClassDef) and inner.name == "Config":
             lines = [line for line in inner.body if isinstance(line, ast.AnnAssign | ast.Assign)]
-            return [line for line in lines if _key(line).isidentifier() and not CONSTANT.match(_key(line))]
+            return [line for line in lines if _key(line).isidentifier() and not _is_constant(line)]
     return None
+
+
+def _is_constant(line: ast.AnnAssign | ast.Assign) -> bool:
+    """Returns whether a line of a Config is a class attribute of its own, and not a setting or one without a type."""
+    if isinstance(line, ast.Assign):
+        return CONSTANT.match(_key(line)) is not None
+    return _key(line).startswith("_") or CLASS_VAR.match(ast.unparse(line.annotation)) is not None
 
 
 def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
@@ -195,8 +208,17 @@ def _keys_of(node: ast.ClassDef, section: str) -> Iterator[str]:
             yield from (str(key.value) for key in value.keys if isinstance(key, ast.Constant))
 
 
-def _are_texts(values: list[Any]) -> bool:
+def _are_strings(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether YAML can hold a value."""
+    if isinstance(value, dict):
+        return None not in value and all(map(_is_plain, (*value.keys(), *value.values())))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _key(setting: ast.AnnAssign | ast.Assign) -> str:

@@ -282,6 +282,6 @@ def explanation(key: str) -> str:
     if found := KEYS.get(plain(name)):
         counterpart = found[0].partition(" ")[0]
         return "" if counterpart == key else f"; it corresponds to {counterpart}, which this algorithm does not have"
-    if plain(name) in NOTHING:
+    if plain(name) in NOTHING and key.count(".") < 2:
         return f"; rlrun has {NOTHING[plain(name)]}"
     return ""

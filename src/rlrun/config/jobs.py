@@ -25,16 +25,29 @@ class Job:
     values: dict[str, Any]  # the composed config, with interpolations resolved
 
 
-def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str] = ()) -> list[Job]:
+def add_m(word: Word) -> str:
+    """Returns the advice about a word with several values."""
+    return "add -m to run a job for each"
+
+
+def jobs(
+    words: Sequence[str],
+    multirun: bool = False,
+    config_dirs: Iterable[str] = (),
+    several: Callable[[Word], str] = add_m,
+) -> list[Job]:
     """Returns the jobs of a command line, checked as far as that needs no torch.
 
+    several: returns the advice about a word with several values, if the command line is not one of several runs.
     Raises one ConfigError with one line for each fault.
     """
     words = sources.by_name(words)
-    return jobs_of(words, Composer.of(words, config_dirs), multirun)
+    return jobs_of(words, Composer.of(words, config_dirs), multirun, several)
 
 
-def jobs_of(words: Sequence[str], composer: Composer, multirun: bool = False) -> list[Job]:
+def jobs_of(
+    words: Sequence[str], composer: Composer, multirun: bool = False, several: Callable[[Word], str] = add_m
+) -> list[Job]:
     """Returns the jobs of a command line whose Python files `sources.by_name` replaced, as `jobs`.
 
     A composer remembers the files that it has composed, so command lines with the same plug-ins should share one.
@@ -43,7 +56,7 @@ def jobs_of(words: Sequence[str], composer: Composer, multirun: bool = False) ->
     plain: list[str] = []
     for text in words:
         try:
-            plain += _single(composer, composer.read(text), multirun, faults)
+            plain += _single(composer, composer.read(text), multirun, several, faults)
         except ConfigError as error:
             faults += error.faults
     try:
@@ -227,7 +240,9 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
             yield from check.faults(word.key, value, tree)
 
 
-def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -> list[str]:
+def _single(
+    composer: Composer, word: Word, multirun: bool, several: Callable[[Word], str], faults: list[str]
+) -> list[str]:
     """Returns a list with the text of the word.
 
     If the word is not allowed in this kind of run, adds a fault and returns [], or for a sweep without -m the word with
@@ -252,7 +267,7 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
         faults.append(f"{word.text}: where a run is started is a setting of `rlrun train` and `rlrun sweep` alone")
         return []
     if word.is_sweep and not multirun:
-        faults.append(f"{word.text}: several values; add -m to run a job for each")
+        faults.append(f"{word.text}: several values; {several(word)}")
         return [f"{word.key}={check.show(value)}" for value in word.values[:1]]
     return [word.text]
 

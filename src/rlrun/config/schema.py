@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, partial
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -28,7 +28,8 @@ def config(cls: type[T]) -> type[T]:
     Parts of rlrun have their values in YAML. Parts of a user may have defaults, which may be lists and dicts too.
     """
     for name, value in list(vars(cls).items()):
-        if name in cls.__annotations__ and isinstance(value, list | dict):
+        is_setting = name in cls.__annotations__ and get_origin(cls.__annotations__[name]) is not ClassVar
+        if is_setting and isinstance(value, list | dict):
             setattr(cls, name, field(default_factory=partial(copy.deepcopy, value)))
     settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]

@@ -24,10 +24,12 @@ class Means(Module):
         if not metrics:
             return
         for name, value in metrics.items():
+            if not isinstance(value, torch.Tensor) or value.dim():
+                shown = type(value).__name__
+                if isinstance(value, torch.Tensor):
+                    shown = f"tensor {[*value.shape]}"
+                raise TypeError(f"the metric {name} is a {shown}; update must return 0-d tensors, not floats")
             if name not in self.sums:
-                if not isinstance(value, torch.Tensor):
-                    kind = type(value).__name__
-                    raise TypeError(f"the metric {name} is a {kind}; update must return 0-d tensors, without .item()")
                 self.sums[name] = torch.zeros_like(value, dtype=torch.get_default_dtype())
                 self.counts[name] = 0
             self.counts[name] += 1

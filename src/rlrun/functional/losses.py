@@ -20,10 +20,11 @@ def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
 def average(x: Tensor, weight: Tensor) -> Tensor:
     """Returns sum(weight * x) / sum(weight), the mean over the rows that are not masked. x and weight have one shape.
 
-    The result is 0 if every row is masked. Raises ValueError for two shapes, which broadcasting would hide.
+    The result is 0 if every row is masked. Raises ValueError if the shapes differ, because broadcasting would hide
+    the mistake.
     """
     if x.shape != weight.shape:
-        raise ValueError(f"x {[*x.shape]} and weight {[*weight.shape]} must have one shape")
+        raise ValueError(f"x {[*x.shape]} and weight {[*weight.shape]} must have the same shape")
     weighted_sum = (x * weight).sum()
     total_weight = weight.sum().clamp(min=1e-8)
     return weighted_sum / total_weight

@@ -10,10 +10,10 @@ from rlrun import files
 from rlrun.errors import ConfigError, RlrunError, printable, reason
 from rlrun.hub import listing
 from rlrun.hub.folder import build, copy
-from rlrun.hub.listing import LISTING
 from rlrun.hub.staging import staged, writing
 from rlrun.imports import check_extra
 from rlrun.run.trained import check_unchanged
+from rlrun.rundir import LISTING
 from rlrun.snapshot import atomic
 from rlrun.snapshot.atomic import Written
 from rlrun.snapshot.store import Store

@@ -9,10 +9,10 @@ from typing import Any
 from rlrun import __version__, files
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_json
 from rlrun.errors import ConfigError, printable
+from rlrun.rundir import LISTING
 from rlrun.snapshot.atomic import Written, replace_text
 from rlrun.snapshot.store import LATEST
 
-LISTING = "rlrun.json"
 FORMAT = 1
 CARD, CURVES, VIDEO = "README.md", "curves.png", "replay.mp4"
 NEEDED = (CONFIG, OVERRIDES)

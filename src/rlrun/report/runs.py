@@ -12,14 +12,14 @@ from rlrun.config import check
 from rlrun.config.stored import CONFIG, OVERRIDES, not_a_run, parse_json, read_stored, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
-from rlrun.rundir import METRICS
+from rlrun.rundir import LISTING, METRICS
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
 SWEEPS = "sweeps"  # folder below runs/ in which Hydra writes its own files
 HUGE = 1e100  # numbers of this size or more are left out, because sums with them would be meaningless
 
-RUNNING, DONE, RESUMABLE, DEAD = "running", "done", "resumable", "dead"
+RUNNING, DONE, RESUMABLE, SHARED, DEAD = "running", "done", "resumable", "shared", "dead"
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,14 @@ class Run:
 
     @cached_property
     def state(self) -> str:
-        """`running` if a process holds the run's lock, `done`, `resumable` if it has a snapshot, else `dead`."""
+        """`running` if a process holds the run's lock, `done`, `shared` if it came from a hub and holds weights alone,
+        `resumable` if it has a snapshot, else `dead`."""
         if holder(self.path):
             return RUNNING
         if self.summary.get("status") == DONE:
             return DONE
+        if (self.path / LISTING).exists():
+            return SHARED
         if any((self.path / "snapshots" / name).exists() for name in ("LATEST", "best")):
             return RESUMABLE
         return DEAD

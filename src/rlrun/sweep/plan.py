@@ -10,7 +10,7 @@ from typing import Any
 
 from rlrun.cluster import Cluster
 from rlrun.config import check, sources
-from rlrun.config.compose import Composer, Word, literal
+from rlrun.config.compose import Word, literal
 from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.config.stored import SWEEP
@@ -98,7 +98,7 @@ def plan(words: Sequence[str]) -> Plan:
     dimensions, shared = space.from_words(others)
     if any(dimension.key == "env" for dimension in dimensions):
         raise ConfigError("env: is not searched; each trial trains in all environments of env=A,B")
-    envs, shared = _environments(shared)
+    envs, shared = _environments(sources.by_name(shared))
     runs = {env: [*shared, f"env={env}"] for env in envs}
     found = _checked(cfg, runs, partial(_space, cfg, dimensions))
     if not (found.path / SWEEP).exists():
@@ -144,13 +144,11 @@ def _checked(
     courses = {}
     values: list[dict[str, Any]] = []
     for env, words in runs.items():
-        composer = Composer.of(words)
         for word in words:
             key = word.partition("=")[0]
             if key in OURS:
                 raise ConfigError(f"{word}: a sweep chooses {key} for each run")
-            _check_single(composer.read(word))
-        (job,) = jobs(words)
+        (job,) = jobs(words, several=_range_advice)
         values.append(job.values)
         courses[env] = Course(words, rungs.steps(cfg, job.values))
     if len({len(course.steps) for course in courses.values()}) > 1:
@@ -180,14 +178,11 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
         raise ConfigError(f"trials={cfg.trials}: kind=pbt needs a population of 2 to {FRESH}")
 
 
-def _check_single(word: Word) -> None:
-    """Raises ConfigError if a word has several values."""
-    if not word.is_sweep:
-        return
-    advice = "a sweep takes one"
+def _range_advice(word: Word) -> str:
+    """Returns the advice about a word with several values."""
     if word.section in ("algo", "network", "env") and not word.is_group:
-        advice = f"to search them, type '{word.key}=choice({word.raw})'"
-    raise ConfigError(f"{word.text}: several values; {advice}")
+        return f"to search them, type '{word.key}=choice({word.raw})'"
+    return "a sweep accepts only one"
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

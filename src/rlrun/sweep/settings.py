@@ -180,8 +180,7 @@ def settings(values: Mapping[str, Any]) -> SweepConfig:
             typed |= {f"{part}.{key}": value for key, value in chosen.items() if key != "name"}
             chosen = chosen.get("name")
         known[part] = {"name": chosen, **parts.settings(group(part), part, chosen)}
-    of_parts = {key: meaning for key, (_, meaning) in meanings().items() if key.partition(".")[0] in PARTS}
-    others = {key: meaning.partition(":")[0] for key, meaning in of_parts.items()}
+    others = {key: text.partition(":")[0] for key, (_, text) in meanings().items() if key.partition(".")[0] in PARTS}
     faults = []
     for key in [*typed]:
         if key in others and check.lookup(key, known) is check.ABSENT:
