@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlrun.cli import lessons, main
+from rlrun.cli import doctor, lessons, main
 from rlrun.cli.lessons import Lesson
 
 TINY = "env=CartPole algo.loop.episodes=1"
@@ -15,8 +15,10 @@ def test_doctor_trains_agents_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(lessons, "LESSONS", [Lesson(f"algo=cem {TINY}", 100, 5.0)])
-    main(["doctor", "--learn"])
+    monkeypatch.setattr(doctor, "_unmet", lambda package: [])
+    assert main(["doctor", "--learn"]) == 0
     out = capsys.readouterr().out
+    assert out.endswith("no problems found; this installation learns\n")
     assert f"algo=cem {TINY}: return " in out and "was expected" not in out
     assert not list(tmp_path.iterdir())
 
@@ -31,3 +33,9 @@ def test_doctor_reports_an_agent_that_does_not_learn(
     out = capsys.readouterr().out
     assert f"problem: algo=cem {TINY}: return " in out and "but at least 501 was expected" in out
     assert "problem: algo=nop env=Nothing: env=Nothing: unknown environment" in out
+
+
+@pytest.mark.slow
+def test_agents_of_the_doctor_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lessons.failed() == []
+    assert capsys.readouterr().out.count(": return ") == len(lessons.LESSONS)

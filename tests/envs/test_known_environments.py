@@ -44,6 +44,8 @@ ROWS = [
     ("algo=ppo env=minigrid:MiniGrid-Empty-5x5-v0", "minigrid", "; env.wrappers.hide.entries=[mission] leaves this"),
     ("algo=ppo env=minigrid:MiniGrid-Empty-5x5-v0 env.wrappers.hide.entries=[mission]", "minigrid", ""),
     ("algo=ppo env=highway_env:highway-fast-v0 env.num_envs=1 algo.loop.rollout_steps=32", "highway_env", ""),
+    ("algo=ppo env=highway_env:highway-v0 env.num_envs=1 algo.loop.rollout_steps=16 trainer.total_steps=32",
+     "highway_env", ""),
     (f"algo=sac env=highway_env:parking-v0 {SOON}", "highway_env", ""),
     ("algo=ppo env=flappy_bird_gymnasium:FlappyBird-v0", "flappy_bird_gymnasium", ""),
     (f"algo=dqn env=minatar:MinAtar/Breakout-v1 {SOON}", "minatar", ""),
@@ -51,6 +53,7 @@ ROWS = [
     (f"algo=sac env=gymnasium_robotics:FetchReach-v4 {SOON}", "gymnasium_robotics mujoco<3.12", ""),
     (f"algo=sac env=gymnasium_robotics:FetchReach-v4 {SOON}", "gymnasium_robotics mujoco>=3.12",
      "; gymnasium_robotics needs mujoco<3.12, but"),
+    ("algo=ppo env=gymnasium_robotics:FrankaKitchen-v1", "gymnasium_robotics mujoco<3.12", ""),
     ("algo=ppo env=gymnasium_robotics:FrankaKitchen-v1", "gymnasium_robotics mujoco>=3.12",
      ".venv-robotics/bin/pip install 'rlrun[robotics]'"),
     (f"algo=sac env=gymnasium_robotics:PointMaze_UMaze-v3 {SOON}", "gymnasium_robotics", ""),
@@ -87,7 +90,7 @@ def test_an_environment_trains_or_one_line_says_what_to_do(words: str, needs: st
     if missing:
         pytest.skip(f"needs {' '.join(missing)}")
     path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-W", "ignore", "-m", "rlrun", "train", *words.split(), *SHORT]
+    command = [sys.executable, "-W", "ignore", "-m", "rlrun", "train", *SHORT, *words.split()]
     env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
     errors = [said for said in done.stderr.splitlines() if said.startswith("error:")]

@@ -52,7 +52,10 @@ def doctor(words: Sequence[str]) -> int:
     for name, value in rows:
         print(f"{name:12} {value}")
     if not problems:
-        print("no problems found")
+        verdict = "no problems found"
+        if "--learn" in words:
+            verdict += "; this installation learns"
+        print(verdict)
         return 0
     for problem in problems:
         print(f"problem: {problem}")
