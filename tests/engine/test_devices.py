@@ -1,5 +1,8 @@
 """Every algorithm keeps its tensors on a simulated device: operations that CUDA would refuse fail here too."""
 
+from itertools import compress
+from typing import Any
+
 import numpy as np
 import pretended
 import pytest
@@ -81,3 +84,29 @@ def test_pretended_device_steps_torch_envs_without_waiting(id: str, monkeypatch:
         for action in actions[4:]:
             pairs = zip(leaves(one.step(action).obs), leaves(other.step(action).obs), strict=True)
             assert all(first.tolist() == second.tolist() for first, second in pairs)
+
+
+@pytest.mark.parametrize("elapsed", [[1] * 8, [0, 1] * 4], ids=["all end", "some end"])
+@pytest.mark.parametrize("id", ENTRY_POINTS)
+def test_pretended_device_resets_torch_envs_as_the_cpu_does(
+    id: str, elapsed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["algo=ppo", f"env={id}", "preset=none", "env.backend=torch", "env.num_envs=8", "env.max_episode_steps=2"]
+    config = run_config(jobs(words)[0].values)
+    steps = []
+    with pretended.device(monkeypatch) as device:
+        for place in ("cpu", device):
+            env: Any = VectorEnv.make(config.env, np.random.SeedSequence(1), place)
+            env.reset()
+            env.simulator.steps = torch.tensor(elapsed, dtype=torch.int32).to(place)
+            steps.append(env.step(env.sample(Stream(0, "actions")).to(place)))
+    here, there = steps
+    ended = (here.terminated | here.truncated).tolist()
+    assert (there.terminated | there.truncated).tolist() == ended
+    for one, other in zip(leaves(here.final_obs), leaves(there.final_obs), strict=True):
+        assert one.tolist() == other.tolist()
+    # a device draws an episode for every environment, so the new ones are equal only if all have ended
+    compared = [all(ended) or not over for over in ended]
+    for one, other in zip(leaves(here.obs), leaves(there.obs), strict=True):
+        assert list(compress(one.tolist(), compared)) == list(compress(other.tolist(), compared))
+    assert any(compared) and any(ended)

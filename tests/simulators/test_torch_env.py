@@ -18,6 +18,7 @@ from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.vector import VectorEnv
 from rlrun.run.assemble import build_loop, eval_env
 from rlrun.simulators.suite import ENTRY_POINTS
+from rlrun.simulators.torch_env import _put, _where
 from rlrun.snapshot import tree
 
 Make = Callable[..., VectorEnv]
@@ -59,6 +60,18 @@ def test_torch_env_resets_only_rows_whose_episode_ended(make: Make) -> None:
     assert np.abs(begun).max() <= 0.05 and 0.02 < np.std(begun) < 0.04, "uniform in +-0.05"
     episodes = env.pending_episodes()
     assert len(episodes) == ended and all(total == length for total, length in episodes)
+
+
+def test_torch_env_resets_on_a_gpu_select_the_rows_that_the_cpu_writes() -> None:
+    random, ended = Stream(0, "values"), torch.tensor([True, False, False, True, False])
+    rows = ended.nonzero()[:, 0]
+    floats, new_floats = random.uniform(5, 2, 3), random.uniform(5, 2, 3)
+    for old, new in ((floats, new_floats), (torch.arange(5), -torch.arange(5)), (floats > 0.5, new_floats > 0.5)):
+        before = old.clone()
+        selected = _where(ended, old, new)
+        assert torch.equal(selected, _put(rows, old, new[rows])) and selected.dtype == old.dtype
+        assert torch.equal(selected[~ended], before[~ended]) and torch.equal(selected[ended], new[ended])
+        assert torch.equal(old, before), "what was handed out is not written to"
 
 
 def test_torch_env_draws_the_same_numbers_for_the_same_seed(make: Make) -> None:
