@@ -2,6 +2,7 @@
 
 import io
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from rlrun.report.statistics import iqm
 
 INK = "#808080"  # readable on light and dark pages
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # colour-blind readers can distinguish them
-SIZE = (6.4, 2.6)  # inches
+WIDTH = 4.9  # inches, about the width of a phone, so that text keeps its size there
+HEIGHT = 2.7  # without the legend
+LEGEND_LINE = 0.2  # height of a line of the legend
+LEGEND_LETTERS = 46  # in a line of the legend
+FONT = 11
 
 
 def draw(file: Path) -> tuple[str, str]:
@@ -24,7 +29,7 @@ def draw(file: Path) -> tuple[str, str]:
     sets: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for run in kept["runs"]:
         sets.setdefault((run["settings"], run["steps"]), []).append(run)
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     axes = figure.subplots()
     captions = []
     for place, ((settings, steps), runs) in enumerate(sets.items()):
@@ -33,22 +38,30 @@ def draw(file: Path) -> tuple[str, str]:
             axes.plot(run["at"], run["returns"], color=colour, linewidth=0.7, alpha=0.4)
         shared = [run["returns"] for run in runs if run["at"] == runs[0]["at"]]
         middle = [float(iqm(np.array(returns))) for returns in zip(*shared, strict=True)]
-        axes.plot(runs[0]["at"], middle, color=colour, linewidth=2, label=f"{steps:,} steps {settings}")
+        axes.plot(runs[0]["at"], middle, color=colour, linewidth=2, label=_label(steps, settings))
         final = float(iqm(np.array([run["returns"][-1] for run in runs])))
         words = f" {settings}" if settings else ""
         command = f"rlrun train algo={kept['algo']} env={kept['env']} trainer.total_steps={steps}{words}"
         captions.append(f"- `{command}`: final return {final:,.4g} over {len(runs)} seed{'s' * (len(runs) > 1)}")
     if len(sets) > 1:
-        axes.legend(fontsize=7, frameon=False, labelcolor=INK)
-    axes.set_title(f"{kept['algo']} on {kept['env']}", color=INK, fontsize=10)
-    axes.set_xlabel("steps", color=INK, fontsize=9)
-    axes.set_ylabel("return of an evaluation", color=INK, fontsize=9)
-    axes.tick_params(colors=INK, labelsize=8)
+        legend = figure.legend(loc="outside lower left", fontsize=FONT, frameon=False, labelcolor=INK)
+        lines = sum(text.get_text().count("\n") + 1 for text in legend.get_texts())
+        figure.set_figheight(HEIGHT + lines * LEGEND_LINE)
+    axes.set_title(f"{kept['algo']} on {kept['env']}", color=INK, fontsize=FONT)
+    axes.set_xlabel("steps", color=INK, fontsize=FONT)
+    axes.set_ylabel("return of an evaluation", color=INK, fontsize=FONT)
+    axes.tick_params(colors=INK, labelsize=FONT)
+    axes.locator_params(axis="x", nbins=4)
     axes.xaxis.set_major_formatter(lambda steps, _: f"{steps:,.0f}")
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(INK)
     return "\n".join(captions), _svg(figure, f"Returns of {kept['algo']} on {kept['env']}")
+
+
+def _label(steps: int, settings: str) -> str:
+    """Returns the lines of a legend for runs with these settings."""
+    return textwrap.fill(f"{steps:,} steps {settings}", LEGEND_LETTERS, break_long_words=False)
 
 
 def _svg(figure: Figure, title: str) -> str:
