@@ -30,7 +30,7 @@ class Line(gym.Env):
 
 
 def forget(*beginnings: str) -> None:
-    """Forgets modules and names that begin so, or else with `file`, as a new process has never seen them."""
+    """Removes modules and registered names with these prefixes (default: `file`), so that they are imported anew."""
     imports._code.clear()
     declared._tree.cache_clear()
     declared.declared.cache_clear()

@@ -256,7 +256,7 @@ def test_run_without_rows_has_no_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", [3, object()])
 def test_environment_of_another_type_is_refused(env: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^env: \w+ is no environment; pass a name, a subclass"):
+    with pytest.raises(ConfigError, match=r"^env: \w+ is not an environment; pass a name, a subclass"):
         rlrun.train("algo=sac", *SMALL, env=env, run_dir=str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

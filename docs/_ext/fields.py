@@ -1,6 +1,7 @@
 """Lists the fields of every documented class, explained by the comments beside them in the source.
 
-A comment above a field explains it, and one behind it then gives its shape; without one above, that behind explains it.
+The comment above a field is its explanation, and the trailing comment its shape. Without a comment above, the trailing
+comment is the explanation.
 """
 
 import ast
@@ -70,7 +71,7 @@ def add(app: Sphinx, what: str, name: str, obj: object, options: object, lines: 
 
 
 def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: object) -> bool | None:
-    """Leaves out attributes that the list explains, and autodoc only as aliases. Sphinx calls it."""
+    """Skips nested classes, and the fields that autodoc would describe only as "Alias for field number N"."""
     is_field = str(getattr(obj, "__doc__", "")).startswith("Alias for field")
     if what == "class" and (is_field or isinstance(obj, type)):
         return True
@@ -78,7 +79,7 @@ def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Is called by Sphinx."""
+    """Registers the listeners."""
     app.connect("autodoc-process-docstring", add, priority=AFTER_CONVERSION)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True}

@@ -34,7 +34,7 @@ def _paragraph(text: str) -> str:
         argument = ARGUMENT.match(line)
         if argument and begins:
             found.append(f"\n- ``{argument[1]}``: {inline(line[argument.end() :])}")
-        elif found and line.startswith("Raises "):
+        elif found and begins and line.startswith("Raises "):
             found.append(f"\n{inline(line)}")
         elif found and found[-1].startswith("\n- "):
             found[-1] += f" {inline(line.strip())}"

@@ -145,7 +145,7 @@ def reference_of(module: str) -> str | None:
 
 
 def traced(error: BaseException) -> str:
-    """Returns an exception as one line, with the last line of the user's code that led to it, if there is one."""
+    """Returns an exception as one line, followed by the innermost line of the user's code in the traceback, if any."""
     frames = [(str(frame.f_globals.get("__name__")), number) for frame, number in walk_tb(error.__traceback__)]
     own = [(name, number) for name, number in frames if reference_of(name) is not None]
     if not own:

@@ -148,8 +148,8 @@ class Timesteps(TypedDict, total=False):
 
 
 class Transition(Timesteps, total=False):
-    """Keys of a batch from replay, beside those of `Timesteps`: transitions [B, ...], or sequences [T, B, ...] for
-    agents that learn from them."""
+    """Keys of a batch from replay, in addition to those of `Timesteps`: transitions [B, ...], or sequences [T, B, ...]
+    for agents that learn from them."""
 
     # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier, and more if
     # actions are held.
@@ -189,8 +189,8 @@ class Transition(Timesteps, total=False):
 
 
 class RolloutBatch(Timesteps, total=False):
-    """Keys of an on-policy rollout [T, N, ...], beside those of `Timesteps`. N counts environments, and demonstrations
-    appended as columns.
+    """Keys of an on-policy rollout [T, N, ...], in addition to those of `Timesteps`. N counts environments, and
+    demonstrations appended as columns.
 
     With `algo.loop=episodes`, N counts episodes. Shorter ones are padded with their last row, at weight 0.
 

@@ -31,7 +31,7 @@ def test_weighted_mean_masks_weight_0_and_doubles_weight_2() -> None:
 
 
 def test_average_of_rows_that_were_broadcast_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"x \[3, 3\] and weight \[3\] must have the same shape"):
+    with pytest.raises(ValueError, match=r"x and weight must have the same shape, but have \[3, 3\] and \[3\]"):
         average(torch.zeros(3, 1) - torch.zeros(3), torch.ones(3))
 
 

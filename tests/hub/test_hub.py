@@ -238,7 +238,7 @@ def test_pull_refuses_names_that_no_run_has(
 ) -> None:
     relist(shared.folder, lambda values: values["files"].update({name: {"size": 1, "sha256": "0" * 64}}))
     line = refused(["pull", REPO, f"into={tmp_path}/place/run"], tmp_path / "place", capsys)
-    assert line.startswith(f"error: {LISTING}: names ") and line.endswith(", which is no file of a shared run")
+    assert line.startswith(f"error: {LISTING}: names ") and line.endswith(", which is not a file of a shared run")
     assert [call for call, *_ in shared.calls] == ["repo_info", "hf_hub_download"], "the list alone"
 
 

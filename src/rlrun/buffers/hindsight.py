@@ -210,7 +210,7 @@ def _goal_space(space: Any, key: str, path: str) -> Space:
             )
         entry = entry[part]
     if isinstance(entry, spaces.Dict) or is_image(entry):
-        raise ConfigError(f"algo.buffer.{key}={path}: must be one array that is no image, but is {entry}")
+        raise ConfigError(f"algo.buffer.{key}={path}: must be one array and not an image, but is {entry}")
     return entry
 
 

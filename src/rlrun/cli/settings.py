@@ -60,7 +60,8 @@ def read(
         elif key not in rules:
             file = text.strip("'\"").partition(":")[0]
             meant = check.nearest(key, rules)
-            if "plugins" in rules and key in NAMES_CODE and file.endswith(".py"):  # as in the command of the run
+            names_code = key in NAMES_CODE and file.endswith(".py")
+            if "plugins" in rules and names_code:  # repeated from the command that started the run
                 meant = check.did_you_mean(f"plugins=[{file}]")
             faults.append(f"{key}: unknown key{meant} ({_known(rules, open_keys)})")
         elif not rules[key][1](value):

@@ -28,8 +28,8 @@ class RunView:
 class Callback(Module):
     """Base class. Every method does nothing by default, and may be overridden.
 
-    A callback reads: with and without it, a run has the same rows and weights. A callback that changes the agent, the
-    environments or anything else that the run depends on must set `changes`. State in buffers, submodules or
+    By default a callback must not change the run: rows and weights are the same without it. A callback that changes the
+    agent, the environments or anything else that the run depends on must set `changes`. State in buffers, submodules or
     `get_extra_state` is saved in snapshots. `run` is set before `on_start`.
     """
 

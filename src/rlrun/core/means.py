@@ -28,7 +28,7 @@ class Means(Module):
                 shown = type(value).__name__
                 if isinstance(value, torch.Tensor):
                     shown = f"tensor {[*value.shape]}"
-                raise TypeError(f"the metric {name} is a {shown}; update must return 0-d tensors, not floats")
+                raise TypeError(f"the metric {name} is a {shown}; update must return 0-d tensors; do not call .item()")
             if name not in self.sums:
                 self.sums[name] = torch.zeros_like(value, dtype=torch.get_default_dtype())
                 self.counts[name] = 0

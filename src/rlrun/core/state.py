@@ -122,7 +122,8 @@ def set_parameters(module: nn.Module, vector: Tensor) -> None:
 
 
 class Target(nn.Module):
-    """Target network, a copy that is called as its source is. `track` moves its weights towards those of the source."""
+    """Target network: a copy of a network, called with the same arguments. `track` moves its weights towards those of
+    the source."""
 
     def __init__(self, source: nn.Module, tau: float):
         super().__init__()

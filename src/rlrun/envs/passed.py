@@ -61,7 +61,7 @@ def _maker(env: Any) -> tuple[str, Callable[..., gym.Env]]:
     if callable(env):
         return _name(getattr(env, "__name__", type(env).__name__)), env
     raise ConfigError(
-        f"env: {type(env).__name__} is no environment; pass a name, a subclass of gymnasium.Env, a function that "
+        f"env: {type(env).__name__} is not an environment; pass a name, a subclass of gymnasium.Env, a function that "
         "returns an environment, or an environment"
     )
 

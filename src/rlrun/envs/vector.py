@@ -473,7 +473,7 @@ class VectorEnv(nn.Module):
         over = ended
         if raw.continues is not None:
             over = ended & ~raw.continues
-            if raw.weight is not None:  # a simulator's reset within an episode is no step of it
+            if raw.weight is not None:  # a simulator's reset within an episode is not a step of it
                 clock.begun[raw.continues & (raw.weight == 0)] += 1
         real = over
         if raw.weight is not None:

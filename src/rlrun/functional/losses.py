@@ -18,13 +18,13 @@ def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def average(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns sum(weight * x) / sum(weight), the mean over the rows that are not masked. x and weight have one shape.
+    """Returns sum(weight * x) / sum(weight), the mean over the rows that are not masked.
 
-    The result is 0 if every row is masked. Raises ValueError if the shapes differ, because broadcasting would hide
-    the mistake.
+    x and weight have the same shape. The result is 0 if every row is masked. Raises ValueError if the shapes differ,
+    because broadcasting would hide the mistake.
     """
     if x.shape != weight.shape:
-        raise ValueError(f"x {[*x.shape]} and weight {[*weight.shape]} must have the same shape")
+        raise ValueError(f"x and weight must have the same shape, but have {[*x.shape]} and {[*weight.shape]}")
     weighted_sum = (x * weight).sum()
     total_weight = weight.sum().clamp(min=1e-8)
     return weighted_sum / total_weight

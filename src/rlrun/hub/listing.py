@@ -54,7 +54,7 @@ def read(path: Path) -> dict[str, Written]:
 
 def _entry(name: str, entry: Any) -> Written:
     if name not in NAMES and not SNAPSHOT_FILE.fullmatch(name):
-        raise ConfigError(f"{LISTING}: names {printable(name)[:200]!r}, which is no file of a shared run")
+        raise ConfigError(f"{LISTING}: names {printable(name)[:200]!r}, which is not a file of a shared run")
     match entry:
         case {"size": int(size), "sha256": str(sha256)} if size >= 0 and SHA256.fullmatch(sha256):
             return Written(size, sha256)

@@ -109,7 +109,7 @@ class Demonstrations(OnPolicy):
             for end in (over[:, env].nonzero().flatten() + 1).tolist():
                 parts.append(index(kept, (slice(begin, end), env)))
                 rows = joined(parts)
-                if (rows["weight"] > 0).all():  # a masked step interrupts the episode, so it is no trajectory
+                if (rows["weight"] > 0).all():  # a masked step interrupts the episode, so it is not a trajectory
                     self.buffer.add(episode(rows), float(rows["value"].max()))
                 parts.clear()
                 begin = end

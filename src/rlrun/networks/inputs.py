@@ -31,9 +31,9 @@ def channels_last(space: Space) -> bool:
 
 
 def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
-    """Yields (keys, space) of every entry of nested Dict spaces; ((), space) if the space is no Dict.
+    """Yields (keys, space) of every entry of nested Dict spaces; ((), space) if the space is not a Dict.
 
-    Skips action masks, because they are no input of a network.
+    Skips action masks, because networks do not receive them.
     """
     if not isinstance(space, spaces.Dict):
         yield path, space

@@ -67,7 +67,7 @@ def _compared(folder: Path, *form: str) -> tuple[str, str] | None:
             copy = Path(clean, "index")
             written = (folder / index).stat().st_mtime_ns
             copy.write_bytes(files.read(folder / index, INDEX_BYTES))
-            os.utime(copy, ns=(written, written))  # git reads files that changed in the second of this time again
+            os.utime(copy, ns=(written, written))  # git rereads files modified in the same second as the index
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": str(copy)}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
             _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed

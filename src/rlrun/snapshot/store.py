@@ -160,7 +160,7 @@ class Store:
         names, latest = self.names(), self.latest()
         if latest:
             return [latest, *(name for name in names if name != latest)]
-        if any(map(STEP.fullmatch, names)):  # before the first of these, LATEST does not exist
+        if any(map(STEP.fullmatch, names)):  # LATEST is written with the first of these
             faults.append(f"{LATEST}: names no snapshot")
         return names
 

@@ -31,7 +31,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     for word in map(composer.read, words):
         if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env"):
             continue
-        if word.key == "trainer":  # what it changes, so that the preset can be used with any trainer
+        if word.key == "trainer":  # only the values that it changes, so that the preset works with any trainer
             (plain,) = jobs([other for other in words if other != word.text])
             trainer = job.values["trainer"].items()
             settings |= {f"trainer.{key}": value for key, value in trainer if value != plain.values["trainer"][key]}

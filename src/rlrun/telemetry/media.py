@@ -49,7 +49,7 @@ class Video:
     suffix: ClassVar[str] = ".gif"
 
     def content(self) -> bytes:
-        """Returns the bytes of the file. Raises ValueError for frames that are no images, or `fps` of 0 or less."""
+        """Returns the bytes of the file. Raises ValueError for frames that are not images, or `fps` of 0 or less."""
         if not self.fps > 0:
             raise ValueError(f"fps={self.fps}: must be above 0")
         return _encoded([*self.frames], "GIF", save_all=True, duration=1000 / self.fps, loop=0)
@@ -106,9 +106,9 @@ class Medium:
 
 
 def store(run: Path, step: int, name: str, value: Image | Video | Histogram) -> Medium:
-    """Writes a value to RUN/media. A value of the user that is no medium may raise any exception."""
+    """Writes a value to RUN/media. A value of the user of another type may raise any exception."""
     if not isinstance(value, Image | Video | Histogram):
-        raise ValueError(f"{type(value).__name__} is no Image, Video or Histogram")
+        raise ValueError(f"{type(value).__name__} is not an Image, a Video or a Histogram")
     path = files.make_folder(run / FOLDER) / f"{step:012}-{quote(name, safe='')}{value.suffix}"
     replace_file(path, [value.content()])
     return Medium(step, name, path)

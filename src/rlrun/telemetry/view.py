@@ -67,7 +67,7 @@ class View:
         return self._before + self.now() - self._started
 
     def left_s(self, speed: float) -> float | None:
-        """Returns the seconds left at a speed in steps per second, or None if it is 0, which means unknown."""
+        """Returns the remaining seconds at this speed (steps per second), or None if the speed is 0 (unknown)."""
         if speed <= 0:
             return None
         return max(0, self.total_steps - self.step) / speed
@@ -93,7 +93,7 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """Formats seconds as `3:12`, `1:03:12` or `2d 03:12:00`; None, and what is no sensible time, as `-:--`."""
+    """Formats seconds as `3:12`, `1:03:12` or `2d 03:12:00`; None and values that are not a sensible time as `-:--`."""
     if seconds is None or not 0 <= seconds < LONGEST_S:
         return "-:--"
     minutes, s = divmod(round(seconds), 60)
