@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rlrun.cli.new import filled, write
+from rlrun.config import sources
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 from rlrun.sweep.best import preset_text
@@ -23,6 +25,18 @@ def test_preset_gives_a_run_the_settings_of_the_winner(more: list[str], tmp_path
     for section in ("algo", "network", "env", "trainer"):
         assert preset.values[section] == trial.values[section]
     assert preset.values["seed"] == 0 and preset.values["preset"] == str(file)
+
+
+def test_preset_of_a_network_from_a_file_needs_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("my_net"), filled("network", "my_net"))
+    words = sources.by_name(["algo=ppo", "env=CartPole", "network=./my_net/my_net.py"])
+    Path("best.yaml").write_text(preset_text(words, {}, "best of 1 trial"))
+    chosen = ["algo=ppo", "env=CartPole", "preset=./best.yaml"]
+    (preset,) = jobs([*chosen, "plugins=[./my_net/my_net.py]"])
+    assert preset.values["network"]["name"] == "my_net"
+    with pytest.raises(ConfigError, match=r"network=my_net: unknown name .*; if it is yours, add plugins=\[FILE\]"):
+        jobs(chosen)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
 NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
+NOT_FOUND = re.compile(r"Could not find '(?P<group>[^']+)/(?P<name>[^'/]+)'")  # in a message of Hydra
 PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
 KEYWORDS = ("true", "false", "null", "inf", "nan")
 NO_PRESET = "none"
@@ -346,7 +347,8 @@ class Composer:
             try:
                 config = self._load(choices)
             except (HydraException, OmegaConfBaseException, YAMLError) as error:
-                raise ConfigError(self._lacking_part(choices, error) or _one_line(error)) from None
+                fault = self._lacking_part(choices, error) or self._unknown_name(error)
+                raise ConfigError(fault or _one_line(error)) from None
             chosen = dict(config.hydra.runtime.choices)
             OmegaConf.set_struct(config, False)
             del config["hydra"]
@@ -389,6 +391,18 @@ class Composer:
                 fitting.append(name)
         line = f"{chosen or group}: has no part {part}, which {chooser} sets"
         return f"{line}; {group} may be {', '.join(fitting)}"
+
+    def _unknown_name(self, error: Exception) -> str | None:
+        """Returns the fault of a file that chooses a name which does not exist, or None for other errors.
+
+        An example is the preset of a sweep over a network of the user's, whose file was not typed again.
+        """
+        found = NOT_FOUND.search(str(error))
+        if found is None:
+            return None
+        group = found["group"].replace("/", ".")
+        names = ", ".join(sources.options(group, self.folders))
+        return f"{group}={found['name']}: unknown name (there are: {names}); if it is yours, add plugins=[FILE]"
 
     def _advice(self, text: str, error: Exception) -> str:
         key, is_pair, value = text.partition("=")
