@@ -173,7 +173,9 @@ def test_list_says_what_algorithms_and_presets_have_learned(capsys):
     rows = {line.split()[0]: line for line in out if line}
     assert "CartPole 500.0" in rows["c51"] and "contract only" in rows["nop"] and "in a test" in rows["oac"]
     assert "500.0 after 50,000 steps, 2 seeds" in rows["c51-CartPole"]
-    assert "not measured" in rows["cem-Sphere"]
+    assert "1e-8 after 1,248 evaluations, 9 seeds" in rows["cem-Sphere"]
+    assert "not measured" in rows["dqn-Pong"] and "algo.buffer.reward_clip" in rows["dqn-Pong"]
+    assert "algo.tau" in rows["double_dqn-CartPole"], "keys of the presets in its defaults"
 
 
 def test_show_gives_every_key_its_value_origin_and_meaning(capsys):

@@ -75,8 +75,11 @@ def table(folder: Path, promises: dict[str, tuple[int, float]]) -> str:
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def summary(folder: Path, learns: dict[str, str]) -> str:
-    """Returns the text of learned.json, with the best settings and number of steps for each environment."""
+def summary(folder: Path, learns: dict[str, str], presets: dict[str, str]) -> str:
+    """Returns the text of learned.json, with the best settings and number of steps for each environment.
+
+    presets: what presets without stored runs reached.
+    """
     runs: dict[str, list[dict[str, Any]]] = {}
     for kept, sets in _kept(folder):
         finals = {about: float(iqm(np.array([line["returns"][-1] for line in lines]))) for about, lines in sets.items()}
@@ -85,7 +88,8 @@ def summary(folder: Path, learns: dict[str, str]) -> str:
         result = {"env": kept["env"], "final": number(finals[settings, steps]), "steps": steps, "seeds": seeds}
         runs.setdefault(kept["algo"], []).append(result | {"settings": settings})
     lines = ",\n".join(f"  {json.dumps(algo)}: {json.dumps(results)}" for algo, results in runs.items())
-    return f'{{"runs": {{\n{lines}\n}},\n"tests": {json.dumps(sorted(learns))}}}\n'
+    tests = json.dumps(sorted(learns))
+    return f'{{"runs": {{\n{lines}\n}},\n"tests": {tests},\n"presets": {json.dumps(presets, indent=1)}}}\n'
 
 
 def _kept(folder: Path) -> Iterable[tuple[dict[str, Any], dict[tuple[str, int], list[dict[str, Any]]]]]:
@@ -147,7 +151,7 @@ def _key(line: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def main(places: Iterable[str], docs: Path = DOCS, short: Path = SUMMARY) -> int:
-    from catalogue import APART, ELSEWHERE
+    from catalogue import APART, ELSEWHERE, PRESETS
     from test_thresholds import PROMISES
 
     runs, skipped = read(map(Path, places))
@@ -158,7 +162,7 @@ def main(places: Iterable[str], docs: Path = DOCS, short: Path = SUMMARY) -> int
         except ValueError as error:
             faults.append(f"{run.path}: {error}")
     (docs / "learning.md").write_text(page(docs / "learning", PROMISES, ELSEWHERE, APART))
-    short.write_text(summary(docs / "learning", ELSEWHERE))
+    short.write_text(summary(docs / "learning", ELSEWHERE, PRESETS))
     for fault in faults:
         print(f"skipped {fault}", file=sys.stderr)
     print(f"{docs / 'learning.md'}: {len(runs)} runs added" if runs else f"{docs / 'learning.md'} written")

@@ -1,10 +1,11 @@
 """docs/learning.md is the table of the stored evaluations."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from catalogue import APART, ELSEWHERE
+from catalogue import APART, ELSEWHERE, PRESETS
 from evidence import DOCS, SUMMARY, keep, main, page, summary, table
 from made_runs import make_run
 from test_thresholds import PROMISES
@@ -21,7 +22,14 @@ def test_the_page_in_docs_is_what_the_kept_runs_give() -> None:
 
 
 def test_summary_in_the_package_is_what_the_kept_runs_give() -> None:
-    assert SUMMARY.read_text() == summary(DOCS / "learning", ELSEWHERE)
+    assert SUMMARY.read_text() == summary(DOCS / "learning", ELSEWHERE, PRESETS)
+
+
+def test_pages_say_what_presets_without_stored_runs_reached() -> None:
+    for name, text in PRESETS.items():
+        page = (DOCS / re.findall(r"docs/(\w+\.md)", text)[0]).read_text()
+        for figure in re.findall(r"-?\d[\d,.e-]+\d", text):
+            assert figure in page, f"{name}: {figure}"
 
 
 def test_summary_has_the_best_settings_of_each_environment(tmp_path: Path) -> None:
@@ -31,7 +39,11 @@ def test_summary_has_the_best_settings_of_each_environment(tmp_path: Path) -> No
     (better / "overrides.yaml").write_text('["algo=ppo", "env=CartPole-v1", "algo.gamma=0.9"]')
     keep(run(better), tmp_path / "kept")
     best = {"env": "CartPole-v1", "final": "2.500", "steps": 100, "seeds": 1, "settings": "algo.gamma=0.9"}
-    assert json.loads(summary(tmp_path / "kept", {"oac": "a test"})) == {"runs": {"ppo": [best]}, "tests": ["oac"]}
+    assert json.loads(summary(tmp_path / "kept", {"oac": "a test"}, {"ppo-Pong": "21"})) == {
+        "runs": {"ppo": [best]},
+        "tests": ["oac"],
+        "presets": {"ppo-Pong": "21"},
+    }
 
 
 def test_a_row_by_hand(tmp_path: Path) -> None:

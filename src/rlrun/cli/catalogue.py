@@ -22,8 +22,8 @@ usage: rlrun list [group] [plugins=[package]]
 
 Prints the names in a group (algo, network, env, trainer, preset, ...), or all groups with their number of names.
 `rlrun list algo` and `rlrun list preset` also print what was learned: the interquartile mean of the last evaluations
-over seeds. `rlrun list wrapper` prints the wrappers of environments with their settings. With plugins=[...], the parts
-of these plug-ins are included."""
+over seeds. `rlrun list preset` also prints the keys that each preset sets. `rlrun list wrapper` prints the wrappers of
+environments with their settings. With plugins=[...], the parts of these plug-ins are included."""
 
 WRAPPER = "wrapper"
 
@@ -70,8 +70,7 @@ def list(words: Sequence[str]) -> int:
         if name == "algo":
             print_columns([*_algorithms(groups[name])])
         elif name == "preset":
-            rows = [(option, learned.of_preset(option), _describe(name, file)) for option, file in groups[name].items()]
-            print_columns([("preset", "learned here", "meaning"), *rows])
+            print_columns([*_presets(groups[name])])
         else:
             print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
@@ -90,6 +89,25 @@ def _algorithms(files: dict[str, Path]) -> Iterator[tuple[str, str, str]]:
         for name, file in files.items():
             if families[name] == title:
                 yield name, learned.of_algorithm(name), _describe("algo", file)
+
+
+def _presets(files: dict[str, Path]) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the rows of all presets: name, what was learned with it, description, and the keys that it sets."""
+    yield "preset", "learned here", "meaning", "what it sets"
+    for name, file in files.items():
+        keys = ", ".join(_tuned(file)) or "only the length of the run"
+        yield name, learned.of_preset(name), _describe("preset", file), f"Sets {keys}."
+
+
+def _tuned(file: Path) -> Sequence[str]:
+    """Returns the keys that a preset and the presets in its defaults set, without those of the trainer."""
+    tree = sources.content(file)
+    keys: dict[str, None] = {}
+    for base in tree.pop("defaults", []):
+        if base != "_self_":
+            keys |= dict.fromkeys(_tuned(file.with_name(f"{base}.yaml")))
+    keys |= dict.fromkeys(key for key, _ in check.leaves(tree) if not key.startswith("trainer."))
+    return [*keys]
 
 
 def family(file: Path) -> str:
