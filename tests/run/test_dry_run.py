@@ -93,5 +93,19 @@ def test_dry_run_of_a_rollout_measures_its_batch(tmp_path: Path) -> None:
     assert times.warmup_steps == 0 and math.isfinite(times.total) and num_evaluations(config.trainer) == 0
 
 
+def test_dry_run_measures_a_part_of_a_long_rollout(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "algo=ppo env=CartPole env.num_envs=2 algo.loop.rollout_steps=64 algo.minibatch_size=32 total_steps=65"
+    (job,) = jobs([*words.split(), "trainer.eval_episodes=0"])
+    config = run_config(job.values)
+    whole, _ = estimate(config)
+    monkeypatch.setattr(dry_run, "MEASURED_ROLLOUT", 32)
+    sizes, times = estimate(config)
+    assert sizes.rollout == pytest.approx(whole.rollout, rel=0.1), "a quarter of it was measured"
+    assert times.steps == 128 and times.rollout == ("algo.loop.rollout_steps=64", 128)
+    code, out, _ = say(capsys, "train", *words.split(), "trainer.eval_episodes=0", "--dry-run")
+    hint = next(line for line in out if line.startswith("hint"))
+    assert code == 0 and "one rollout has 128 steps and the run 65, so the agent learns from one rollout only" in hint
+
+
 def test_total_time_adds_warm_up_and_updates() -> None:
     assert Times(warmup_step=0.1, step=0.5, warmup_steps=10, steps=4).total == pytest.approx(3.0)

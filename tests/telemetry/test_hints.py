@@ -1,13 +1,15 @@
 """The hint about the bottleneck of a run names something that was not tried yet, or there is no hint."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.telemetry.hints import hint, settings
+from rlrun.telemetry.hints import hint, rollout_hint, settings
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,17 @@ def test_hint_about_threads_depends_on_idle_cores(
     monkeypatch.setattr("os.getloadavg", lambda: (9.0, load, 9.0))
     config = run_config(jobs(["algo=sac", "env=Pendulum", "preset=none", "device=cpu", *words])[0].values)
     assert settings("update", 1.0, config) == said
+
+
+def test_rollout_hint_is_given_before_runs_that_learn_only_once(tmp_path: Path, capsys: Any) -> None:
+    setting = "algo.loop.rollout_steps=8"
+    line = f"{setting}: one rollout has 32 steps and the run 32, so the agent learns from one rollout only; set a "
+    assert rollout_hint(setting, 31, 32) is None and str(rollout_hint(setting, 32, 32)).startswith(line)
+    words = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=4", setting, "algo.minibatch_size=16"]
+    words += ["trainer.eval_episodes=0", "env.selftest=off", "logger=[console]"]
+    for total, shown in ((32, 1), (33, 0)):
+        assert main(["train", *words, f"trainer.total_steps={total}", f"run_dir={tmp_path / str(total)}"]) == 0
+        assert capsys.readouterr().out.count(line) == shown
+    words = ["algo=sac", "env=Pendulum", "preset=none", "trainer.total_steps=1", "trainer.eval_episodes=0"]
+    assert main(["train", *words, "env.selftest=off", "logger=[console]", f"run_dir={tmp_path / 'sac'}"]) == 0
+    assert "one rollout has" not in capsys.readouterr().out

@@ -53,6 +53,20 @@ class Loop(Module):
         {} if there was no update."""
         raise NotImplementedError
 
+    def rollout(self) -> tuple[str, int]:
+        """Returns the config setting that determines the size of a rollout, and its least number of transitions.
+
+        Loops that learn from replay return ("", 0).
+        """
+        return "", 0
+
+    def shorten_rollouts(self, transitions: int) -> float:
+        """Limits the transitions of a rollout, to measure the time of a step. Returns the fraction that is left.
+
+        Loops whose rollouts cannot be shortened return 1.
+        """
+        return 1.0
+
     def start_tick(self) -> None:
         """Starts the clock of a tick, and sets the hyperparameters that have a schedule."""
         self.clock.start()

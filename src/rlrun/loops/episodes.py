@@ -51,6 +51,9 @@ class Episodes(OnPolicy):
     def shortest(self) -> tuple[str, int]:
         return f"algo.loop.min_steps={self.cfg.min_steps}", (self.cfg.min_steps or 0) // self.env.spec.num_envs
 
+    def shorten_rollouts(self, transitions: int) -> float:
+        return 1.0  # episodes are collected to their ends
+
     def collect(self) -> Batch:
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
         rollout = Rollout(self.env.spec)

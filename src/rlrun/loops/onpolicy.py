@@ -1,5 +1,6 @@
 """On-policy loop: collects a rollout with the current policy, learns from it in one update, and discards it."""
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -38,6 +39,16 @@ class OnPolicy(Loop):
     def shortest(self) -> tuple[str, int]:
         """Returns the config setting that determines the length of a rollout, and its minimum number of timesteps."""
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
+
+    def rollout(self) -> tuple[str, int]:
+        setting, steps = self.shortest()
+        return setting, steps * self.env.spec.num_envs
+
+    def shorten_rollouts(self, transitions: int) -> float:
+        own = self.cfg.rollout_steps
+        steps = max(1, min(own, transitions // self.env.spec.num_envs))
+        self.cfg = dataclasses.replace(self.cfg, rollout_steps=steps)
+        return float(steps / own)
 
     def tick(self) -> Metrics:
         self.start_tick()

@@ -18,6 +18,7 @@ from rlrun.snapshot import tree
 from rlrun.snapshot.segments import describe
 
 MEASURED_S = 3.0  # seconds in which steps with updates are measured; steps of the warm-up take half as long
+MEASURED_ROLLOUT = 16_384  # transitions; of longer rollouts, only so many are measured, and the sizes are scaled
 FIRST_UPDATES = 12  # updates that are not measured, because kernels are recorded and checked in their first calls
 LOG_ROW_BYTES = 2048  # bytes of a row of metrics.jsonl and of its entries in TensorBoard's file, approximately
 SMALL_FILES_BYTES = 32 << 10  # bytes of config, versions and git state
@@ -32,6 +33,7 @@ class Times:
     step: float  # a step with its updates
     warmup_steps: int
     steps: int  # all other steps of the run
+    rollout: tuple[str, int] = ("", 0)  # setting and least number of transitions of a rollout, see `Loop.rollout`
 
     @property
     def total(self) -> float:
@@ -61,8 +63,10 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     config, loop = made(config)
     try:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
-        times = _times(loop, config.trainer.total_steps)
-        return _sizes(loop, config, held), times
+        rollout = loop.rollout()
+        fraction = loop.shorten_rollouts(MEASURED_ROLLOUT)
+        times = _times(loop, config.trainer.total_steps, fraction)
+        return _sizes(loop, config, held, fraction), dataclasses.replace(times, rollout=rollout)
     finally:
         loop.env.close()
 
@@ -76,13 +80,16 @@ def num_evaluations(cfg: TrainerConfig) -> int:
     return -(-cfg.total_steps // cfg.eval_every)
 
 
-def _times(loop: Loop, total_steps: int) -> Times:
+def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
     """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates.
+
+    fraction: of a rollout that a tick collects.
 
     The loop can no longer be trained afterwards, because its warm-up is over too early.
     """
     loop.tick()
-    total_steps = -(-total_steps // loop.steps) * loop.steps  # a run ends after a whole rollout
+    tick_steps = round(loop.steps / fraction)
+    total_steps = -(-total_steps // tick_steps) * tick_steps  # a run ends after a whole rollout
     warmup = min(total_steps, getattr(loop, "start_update", 0))  # only loops with replay have it
     warmup_step = 0.0
     if warmup:
@@ -105,8 +112,11 @@ def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf"
     return (time.perf_counter() - began) / (loop.steps - first)
 
 
-def _sizes(loop: Loop, config: RunConfig, held: dict[str, int]) -> Sizes:
-    """Returns the sizes at the end of the run. held: number of rows in each ring before the first step."""
+def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float) -> Sizes:
+    """Returns the sizes at the end of the run.
+
+    held: number of rows in each ring before the first step. fraction: of a rollout that a tick has collected.
+    """
     cfg = config.trainer
     in_snapshots = saved_rings(config, loop)
     replay, saved, appended, unshared, unused = 0, 0, 0, 0, 0
@@ -126,7 +136,9 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int]) -> Sizes:
         memory += unused  # the system allocates a page when it is first written
     rollout = 0
     if not replay and loop.batch:
-        rollout = num_bytes(loop.batch)
+        measured = num_bytes(loop.batch)
+        rollout = round(measured / fraction)
+        memory += rollout - measured
     snapshot = _snapshot_bytes(loop)
     learned = sum(weight.numel() for weight in loop.parameters() if weight.requires_grad)
     disk = _disk(cfg, snapshot, saved, appended, unshared)

@@ -1,4 +1,5 @@
-"""Suggests settings that may make a run faster, based on the phase that took most of its time. Changes no run."""
+"""Suggests settings: before a run that would learn only once, and after a run, based on the phase that took most of
+its time. Changes no run."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,19 @@ WORTH_IT_S = 60.0  # shorter runs get no advice
 BOTTLENECK_SHARE = 0.5  # minimum fraction of the wall time for a phase to be the bottleneck
 BACKGROUND_CORES = 0.5  # load of an otherwise idle machine
 SLOW_STEP_S = 2e-4  # for faster environment steps, communication with a worker takes longer than the step
+
+
+def rollout_hint(setting: str, size: int, total_steps: int) -> str | None:
+    """Returns one line of advice before a run whose agent would learn only once, or None.
+
+    setting: the config setting that determines the size of a rollout. size: transitions of a rollout.
+    """
+    if size < total_steps:
+        return None
+    return (
+        f"{setting}: one rollout has {size:,} steps and the run {total_steps:,}, so the agent learns from one rollout "
+        "only; set a shorter rollout, fewer environments or a larger trainer.total_steps"
+    )
 
 
 def hint(summary: dict[str, Any], times: dict[str, Any], config: "RunConfig") -> str | None:
