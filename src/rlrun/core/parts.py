@@ -49,10 +49,17 @@ class Parts:
 
         role: with "actor" or "critic", values in that section of `network` override those in `network` itself.
         inputs: "obs", "action", or spaces of the agent's own.
+        Raises ConfigError if the network has no weights for each member.
         """
         named = {"obs": self.spec.obs, "action": self.spec.action}
         spaces = [named[part] if isinstance(part, str) else part for part in inputs]
         torso: nn.Module = registry.build("network", for_role(self.network, role), spaces, members, path="network")
+        weights = [*torso.parameters()]
+        if members is not None and weights and not any(weight.shape[:1] == (members,) for weight in weights):
+            raise ConfigError(
+                f"network={self.network['name']}: ignores members={members}, so an ensemble would share its weights; "
+                "rlrun.networks.linear.Linear has weights for each member"
+            )
         self.torsos.append((role, torso))
         self.memory.add(torso)
         return torso
