@@ -64,7 +64,7 @@ ENVS = {  # an environment for algorithms without a stored result, by family or 
     "gaussian_thompson": "GaussianBandit",
 } | dict.fromkeys(("epsilon_greedy", "ucb", "bayesian_ucb", "thompson", "gradient_bandit"), "BernoulliBandit")
 UNMEASURED = {
-    "in a test": "No curve is stored; a test shows what it learns ([Results](../learning.md)).",
+    "in a test": "No curve is stored. This test in `tests/` shows what it learns: `{test}`.",
     "contract only": "Tests show that it acts, updates, saves and resumes; what it learns was not measured.",
 }
 
@@ -114,13 +114,22 @@ class AlgorithmResults(SphinxDirective):
         name = self.arguments[0]
         files = sorted((DOCS / "learning").glob(f"{name}-*.json"))
         if not files:
-            return self.parse_text_to_nodes(UNMEASURED[learned.of_algorithm(name)])
+            text = UNMEASURED[learned.of_algorithm(name)]
+            return self.parse_text_to_nodes(text.format(test=_test(name)))
         found: list[nodes.Node] = []
         for file in files:
             text, picture = draw(file)
             found += [nodes.raw("", f'<figure class="curve">{picture}</figure>', format="html")]
             found += self.parse_text_to_nodes(text)
         return found
+
+
+def _test(name: str) -> str:
+    """Returns the test that shows what an algorithm learns, from docs/learning.md, or "" if there is none."""
+    found = re.search(rf"^\| `{name}` \| (\S+::\S+) \|", (DOCS / "learning.md").read_text(), re.MULTILINE)
+    if found is None:
+        return ""
+    return found[1]
 
 
 class AlgorithmSource(SphinxDirective):
