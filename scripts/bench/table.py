@@ -18,6 +18,10 @@ libraries on the same machine in turns of a second each: median (lowest to highe
 counted: how often a library's busiest optimiser stepped per measured environment step. "start s" is the time before
 these steps: imports, warm-up, first updates, compiling. `scripts/bench/README.md` has the commands.
 """
+RATES = {"steps/s": "steps per second", "steps/cpu-s": "steps per second of CPU time"}  # of simulators, by unit
+SIMULATED = """\
+Steps of environments that are stepped all at once, on one thread, without an agent (`rlrun bench simulators`). A step
+in torch includes all that a run needs from it: tensors, episode returns, checks for NaN."""
 
 
 def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
@@ -41,7 +45,7 @@ def text(records: list[dict[str, Any]]) -> str:
     micro = [record for record in records if record["kind"] == "micro"]
     if calls := [record for record in micro if record["unit"] == "us"]:
         parts.append(pieces(calls))
-    if rates := [record for record in micro if record["unit"] == "steps/cpu-s"]:
+    if rates := [record for record in micro if record["unit"] in RATES]:
         parts.append(simulators(rates))
     if whole := [record for record in records if record["kind"] == "end_to_end"]:
         parts.append(runs(whole))
@@ -73,9 +77,12 @@ def pieces(micro: list[dict[str, Any]]) -> str:
 
 def simulators(rates: list[dict[str, Any]]) -> str:
     """Returns the table of simulators and Gymnasium's vector envs."""
-    page = "## Simulators\n\n| what | steps per second of CPU time |\n|---|---|\n"
-    for record in rates:
-        page += f"| {record['case']} | {figure(record)} |\n"
+    page = f"## Simulators\n\n{SIMULATED}\n\n| what | {' | '.join(RATES.values())} |\n"
+    page += "|---" * (1 + len(RATES)) + "|\n"
+    cells = {(record["case"], record["unit"]): figure(record) for record in rates}
+    for case in dict.fromkeys(record["case"] for record in rates):
+        row = [case, *(cells.get((case, unit), "") for unit in RATES)]
+        page += f"| {' | '.join(row)} |\n"
     return page
 
 

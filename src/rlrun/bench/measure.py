@@ -78,6 +78,19 @@ def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[],
     return (clock() - began) / count * 1e6
 
 
+def rates(work: Callable[[], object], seconds: float, steps: int) -> Figures:
+    """Returns the steps per second of wall time and of CPU time, over as many calls as fit into `seconds`.
+
+    steps: number of steps that one call takes.
+    """
+    count = max(1, int(seconds / max(microseconds(work, 0.0, time.perf_counter) / 1e6, 1e-6)))
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        work()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {"steps/s": steps * count / max(wall, 1e-9), "steps/cpu-s": steps * count / max(cpu, 1e-9)}
+
+
 def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
     """Calls all works in turns and returns the results of each. The first round is dropped.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from rlrun.bench.measure import Figures, microseconds
+from rlrun.bench.measure import Figures, microseconds, rates
 
 Work = Callable[[], object]
 
@@ -166,16 +166,16 @@ PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
 def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], Figures]]:
     """Returns for each case of a part a function that measures it once.
 
-    It measures CPU time per call, but wall-clock time for `startup`, and steps per second of CPU time for `simulators`.
+    It measures CPU time per call, but wall-clock time for `startup`, and for `simulators` steps per second of wall time
+    and of CPU time.
     """
     clock = time.process_time
     if part == "startup":
         clock = time.perf_counter
 
     def once(work: Work) -> Figures:
-        us = microseconds(work, seconds, clock)
         if part == "simulators":
-            return {"steps/cpu-s": MANY / us * 1e6}
-        return {"us": us}
+            return rates(work, seconds, MANY)
+        return {"us": microseconds(work, seconds, clock)}
 
     return {case: partial(once, work) for case, work in PARTS[part](*names)}

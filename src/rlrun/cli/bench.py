@@ -48,8 +48,8 @@ HELP = """\
 usage: rlrun bench [PART] [ALGO ...] [repeats=5] [seconds=0.2] [results=FILE]
 
 Measures the microseconds per call of these pieces: {parts}.
-PART selects one of them. `simulators` measures how many steps per second 4,096 environments take at once, in torch and
-in Gymnasium's vector environments.
+PART selects one of them. `simulators` measures how many steps 4,096 environments take per second of wall time and of
+CPU time, in torch and in Gymnasium's vector environments.
 Repeats of different pieces are interleaved. The output shows median and range, and how fast the machine was during the
 measurement; if its speed changed, do not use the figures. `rlrun bench update sac ppo` measures the updates of some
 algorithms only.
