@@ -172,6 +172,21 @@ def test_run_with_torch_envs_is_resumed_and_evaluated_from_the_command_line(tmp_
         assert losses and all(one[key] == other[key] for key in losses)
 
 
+def test_torch_env_without_images_is_not_filmed_or_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["algo=ppo", "env=PointMass", "preset=none", "env.num_envs=8", "algo.loop.rollout_steps=8"]
+    words += ["algo.minibatch_size=64", "trainer.total_steps=64", "trainer.eval_episodes=0", "logger=[]"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    capsys.readouterr()
+    monkeypatch.setenv("DISPLAY", ":7")
+    line = "rlrun/PointMass-v0 has no such render mode; it draws no images, so it can be neither filmed nor shown\n"
+    for command, mode in ((["eval", "video=true"], "rgb_array"), (["watch"], "human")):
+        assert main([command[0], str(tmp_path / "run"), *command[1:]]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", f"error: env.kwargs.render_mode={mode}: {line}")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

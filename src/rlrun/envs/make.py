@@ -307,8 +307,14 @@ def _check_draws(creator: Any, id: str, mode: Any) -> None:
     Nothing is checked if the entry point is a function, which has no metadata.
     """
     metadata = getattr(creator, "metadata", None)
-    if mode is not None and metadata is not None and mode not in metadata.get("render_modes", ()):
-        raise ConfigError(f"env.kwargs.render_mode={mode}: {id} has no such render mode")
+    if mode is None or metadata is None:
+        return
+    modes = metadata.get("render_modes", ())
+    if mode not in modes:
+        line = f"env.kwargs.render_mode={mode}: {id} has no such render mode"
+        if not modes:
+            line += "; it draws no images, so it can be neither filmed nor shown"
+        raise ConfigError(line)
 
 
 def entry_point(entry: Any) -> Any:
