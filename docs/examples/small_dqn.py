@@ -31,8 +31,8 @@ class SmallDQN(Agent):
     class Config:
         gamma: Fraction = 0.99  # discount per step
         learning_rate: PositiveFloat = 1e-3  # of Adam
-        tau: Fraction = 0.01  # how far the target network moves in an update
-        decay: Fraction = 0.999  # factor of the probability of random actions, for each update
+        tau: Fraction = 0.01  # Polyak averaging coefficient
+        epsilon_decay: Fraction = 0.999  # factor of epsilon after every update
 
     cfg: Config
 
@@ -51,11 +51,12 @@ class SmallDQN(Agent):
         if not explore:
             return best, {}
         random = self.act_noise.integers(values.shape[-1], len(values))
-        return torch.where(self.act_noise.uniform(len(values)) < self.epsilon, random, best), {}
+        is_random = self.act_noise.uniform(len(values)) < self.epsilon
+        return torch.where(is_random, random, best), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         """Learns from transitions [batch, ...]. `rlrun.types.Transition` lists its keys."""
-        self.epsilon.mul_(self.cfg.decay).clamp_(min=0.05)
+        self.epsilon.mul_(self.cfg.epsilon_decay).clamp_(min=0.05)
         metrics = self.learn(batch)
         self.target_q.track()
         return metrics

@@ -40,14 +40,13 @@ class Reach(CartPoleEnv):
 for name in ("Reach-v0", "My-v0"):
     gym.register(name, Reach, max_episode_steps=20)
 """
-PLUGIN = Path(__file__).parents[1] / "example_plugin/rlrun_example/__init__.py"  # has the head of docs/plugins.md
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 DATA_SETS = ("expert-v0", "mixed-v0", "pendulum-expert-v0", "pendulum-random-v0")
 
 
 def forget_own() -> None:
     """Forgets the reader's modules and what they registered."""
-    forget("my_", "mine", "reach", "my-v0", "munchausen", "small_dqn", "kumaraswamy", "early_stop", "shaped")
+    forget("my_", "mine", "reach", "my-v0", "munchausen", "small_dqn", "logistic", "early_stop", "shaped")
 
 
 def trained(words: list[str]) -> list[str]:
@@ -87,10 +86,9 @@ def furnish(home: Path) -> None:
         shutil.copytree(home / "runs" / source, home / "runs" / copy)
     (home / "my_env.py").write_text(ENV)
     (home / "my_module.py").write_text(ENV)
+    (home / "my_walk.py").write_text(snippets("docs/environments.md")[-1])
     (home / "my_table.yaml").write_text(snippets("docs/reproduce.md", "yaml")[0])
-    imports, _, rest = PLUGIN.read_text().partition("@register")
-    distribution = rest.partition("class Kumaraswamy:")[2].partition("@register")[0]
-    (home / "my_head.py").write_text(f"{imports}class Kumaraswamy:{distribution}{snippets('docs/plugins.md')[1]}")
+    (home / "my_head.py").write_text(snippets("docs/plugins.md")[1])
     assert main(["new", "algo", "my_algo"]) == 0
     (home / "my_package").mkdir()
     (home / "my_package/__init__.py").write_text((home / "my_algo/my_algo.py").read_text() + ENV)
@@ -113,7 +111,6 @@ def placed(words: list[str]) -> list[str]:
         word = re.sub(r"\bRUN1?\b|<run>", "runs/ppo-CartPole/first", word)
         word = re.sub(r"step_0000[15]0000", "best", word).replace("step_000001000", "best")
         word = word.replace("NEW_DIR", "new").replace("/data/other_runs", "other").replace("device=cuda", "device=cpu")
-        word = word.replace("env.kwargs.gravity=-5", "env.kwargs.sutton_barto_reward=true")
         word = word.replace("steps=1e5,5e5", "steps=30,60").replace("total_steps=1e5", "total_steps=60")
         found += sorted(map(str, Path().glob(word))) if "*" in word else [word]
     return found
