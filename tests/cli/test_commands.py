@@ -162,7 +162,9 @@ def test_list_gives_each_name_its_first_comment(capsys):
     assert "Soft actor-critic (arXiv 1812.05905)." in next(line for line in out if line.startswith("sac "))
     assert out.index("actor_critic:") < next(place for place, line in enumerate(out) if line.startswith("sac "))
     _, out, _ = say(capsys, "list")
-    assert {"algo", "env", "network", "trainer"} <= {line.split()[0] for line in out}
+    assert {"algo", "env", "network", "trainer", "wrapper", "callback"} <= {line.split()[0] for line in out}
+    _, out, _ = say(capsys, "list", "callback")
+    assert any(line.startswith("episodes  -  Writes RUN/episodes.csv: ") for line in out)
     _, out, _ = say(capsys, "list", "env")
     assert not any(line.startswith("_") for line in out)
     assert out[-1].startswith("and every id in Gymnasium")

@@ -175,7 +175,7 @@ def test_wrappers_are_listed_with_settings_and_meaning(workplace: Path, capsys: 
     assert rows["own_unset"] == "own_unset -"
     assert rows["hide"].startswith("hide entries: list[int | str] Removes `entries` from observations")
     assert main(["list"]) == 0
-    assert "wrapper" in capsys.readouterr().out.splitlines()[-1]
+    assert "wrapper" in capsys.readouterr().out.splitlines()[-2]
 
 
 def test_environments_of_a_plugin_are_listed(workplace: Path, capsys: Any) -> None:

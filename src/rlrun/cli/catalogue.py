@@ -3,6 +3,7 @@
 Neither imports torch, except for `rlrun show optimal=true`.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -23,9 +24,10 @@ usage: rlrun list [group] [plugins=[package]]
 Prints the names in a group (algo, network, env, trainer, preset, ...), or all groups with their number of names.
 `rlrun list algo` and `rlrun list preset` also print what was learned: the interquartile mean of the last evaluations
 over seeds. `rlrun list preset` also prints the keys that each preset sets. `rlrun list wrapper` prints the wrappers of
-environments with their settings. With plugins=[...], the parts of these plug-ins are included."""
+environments with their settings, and `rlrun list callback` the callbacks of runs. With plugins=[...], the parts of
+these plug-ins are included."""
 
-WRAPPER = "wrapper"
+WITHOUT_FILES = {"wrapper": "wrappers of environments", "callback": "callbacks of runs"}  # groups without YAML files
 
 OPTIMAL = "optimal=true"
 
@@ -48,7 +50,7 @@ def list(words: Sequence[str]) -> int:
         return 0
     plugins = sources.named_plugins(words)
     groups = sources.groups(sources.folders(plugins))
-    known = [*groups, WRAPPER]
+    known = [*groups, *WITHOUT_FILES]
     names = []
     faults = []
     for word in words:
@@ -62,10 +64,12 @@ def list(words: Sequence[str]) -> int:
         raise ConfigError(*faults)
     if not names:
         rows = [(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()]
-        print_columns([*rows, (WRAPPER, "", "wrappers of environments; rlrun list wrapper shows their settings")])
+        for name, meaning in WITHOUT_FILES.items():
+            rows.append((name, "", f"{meaning}; rlrun list {name} shows their settings"))
+        print_columns(rows)
     for name in names:
-        if name == WRAPPER:
-            print_columns(_wrappers(plugins))
+        if name in WITHOUT_FILES:
+            print_columns(_parts(name, plugins))
             continue
         if name == "algo":
             print_columns([*_algorithms(groups[name])])
@@ -123,15 +127,21 @@ def family(file: Path) -> str:
     return module.split(".")[2]
 
 
-def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields for each registered wrapper its name, its settings with types, and the first line of its docstring."""
+def _parts(group: str, plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yields for each part of a group its name, its settings with types, and the first sentence of its docstring."""
     from rlrun import registry
 
     registry.load(plugins)
-    for name, wrapper in registry.registered(WRAPPER).items():
-        settings = get_type_hints(getattr(wrapper, "Config", None) or object)
+    for name, part in registry.registered(group).items():
+        settings = get_type_hints(getattr(part, "Config", None) or object)
         keys = ", ".join(f"{key}: {_type(hint)}" for key, hint in settings.items())
-        yield name, keys or "-", (wrapper.__doc__ or "").strip().partition("\n")[0]
+        yield name, keys or "-", _first_sentence(part.__doc__ or "")
+
+
+def _first_sentence(docstring: str) -> str:
+    """Returns the first sentence of a docstring, in one line."""
+    paragraph = " ".join(docstring.strip().partition("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
 def _type(hint: Any) -> str:

@@ -121,10 +121,10 @@ def _starting(current: str, words: Iterable[str]) -> list[str]:
 
 
 def _groups() -> list[str]:
-    from rlrun.cli.catalogue import WRAPPER
+    from rlrun.cli.catalogue import WITHOUT_FILES
     from rlrun.config import sources
 
-    return [*sources.groups(sources.folders()), WRAPPER]
+    return [*sources.groups(sources.folders()), *WITHOUT_FILES]
 
 
 def _settings(current: str, typed: Sequence[str]) -> Iterator[str]:
