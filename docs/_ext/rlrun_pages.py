@@ -9,6 +9,7 @@
 | `{algorithm-index}` | all algorithms by family |
 | `{command-help} NAME` | what `rlrun NAME --help` prints |
 | `{foreign-names}` | option names of other libraries, with keys of rlrun |
+| `{foreign-names} nothing` | option names of other libraries that have no key here, with reasons |
 """
 
 import contextlib
@@ -179,11 +180,12 @@ class CommandHelp(SphinxDirective):
 
 
 class ForeignNames(Generated):
-    """Option names of other libraries, with the keys of rlrun that have their meaning."""
+    """Option names of other libraries, with the keys of rlrun that have their meaning, or why there is none."""
 
-    optional_arguments = 0
-
-    def markdown(self) -> str:
+    def markdown(self, which: str = "") -> str:
+        if which == "nothing":
+            rows = [(f"`{name}`", escaped(reason)) for name, reason in sorted(foreign_words.NOTHING.items())]
+            return table(("there", "here"), rows)
         names = sorted(foreign_words.KEYS.items())
         rows = [(f"`{name}`", ", ".join(_key(key) for key in keys)) for name, keys in names]
         return table(("there", "here"), rows)

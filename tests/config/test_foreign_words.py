@@ -207,7 +207,8 @@ def test_options_of_other_libraries_lead_to_the_key_with_their_meaning(form):
 
 
 def test_every_suggested_key_exists_for_some_algorithm():
-    suggested = {candidate.partition(" ")[0] for found in foreign_words.KEYS.values() for candidate in found}
+    names = foreign_words.KEYS | foreign_words.EARLIER
+    suggested = {candidate.partition(" ")[0] for found in names.values() for candidate in found}
     missing = suggested - keys_of("dqn", "Pong")
     for algo in dict.fromkeys([*MOST_KEYS, *sources.options("algo", sources.folders())]):
         if missing:

@@ -1,8 +1,9 @@
 """Option names of Stable-Baselines3, RL Zoo, CleanRL and RLlib, and the keys of rlrun with the same meaning.
 
-`KEYS` lists the candidate keys for each name, most likely first. Only keys in the composed config are suggested, so the
-suggestion depends on the algorithm. A note in brackets says how the value differs. `NOTHING` lists names without a
-corresponding key, each with a short reason. `PARTS` lists other names of parts.
+`KEYS` lists the candidate keys for each name, most likely first, and `EARLIER` those for names that rlrun had before.
+Only keys in the composed config are suggested, so the suggestion depends on the algorithm. A note in brackets says how
+the value differs. `NOTHING` lists names without a corresponding key, each with a short reason. `PARTS` lists other
+names of parts.
 """
 
 from collections.abc import Callable
@@ -188,12 +189,14 @@ KEYS: dict[str, tuple[str, ...]] = {
     "alpha": ("algo.entropy.initial_alpha", "algo.buffer.alpha"),
     "initial_alpha": ("algo.entropy.initial_alpha",),
     "autotune": ("algo.entropy (auto or fixed)",),
+    "target_entropy": ("algo.entropy.target_entropy",),
     "n_critics": MEMBERS,
     "twin_q": ("algo.critic.members (how many critics)",),
     "clip_rewards": ("algo.buffer.reward_clip",),
     "action_noise": NOISE,
     "noise_type": NOISE,
     "exploration_noise": NOISE_STD,
+    "noise_std": NOISE_STD,
     "policy_noise": ("algo.target_noise",),
     "target_policy_noise": ("algo.target_noise",),
     "noise_clip": ("algo.target_noise_clip",),
@@ -212,11 +215,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     "top_quantiles_to_drop_per_net": ("algo.critic.dropped_quantiles",),
     "noisy": ("algo.noisy_std (a number switches noise on)",),
     "sigma0": ("algo.sigma0", "algo.noisy_std"),
-    # rlrun's own earlier names
+}
+
+EARLIER: dict[str, tuple[str, ...]] = {
     "temperature": ("algo.entropy.initial_alpha", "algo.entropy.ent_coef"),
     "learn_temperature": ("algo.entropy (auto or fixed)",),
     "temperature_learning_rate": ("algo.entropy.learning_rate",),
-    "target_entropy": ("algo.entropy.target_entropy",),
     "entropy_target": ("algo.entropy (auto, fixed, sgd or staged)",),
     "members": MEMBERS,
     "target_members": ("algo.critic.target_members",),
@@ -224,7 +228,6 @@ KEYS: dict[str, tuple[str, ...]] = {
     "returns": ("algo.critic (categorical, hl_gauss, mean, quantile, rescaled or truncated)",),
     "target_tau": TARGET_TAU,
     "initial_std": ("algo.init_std",),
-    "noise_std": NOISE_STD,
     "noise_theta": ("algo.noise.theta", "algo.noise (ou has it)"),
     "value_learning_rate": ("algo.critic_update.learning_rate", "algo.critic_update (first and split have it)"),
     "value_epochs": ("algo.critic_update.epochs", "algo.critic_update (first has it)"),
@@ -268,7 +271,12 @@ def plain(name: str) -> str:
 
 def counterparts(name: str, is_key: Callable[[str], bool]) -> list[str]:
     """Returns the candidates, with their notes, for which `is_key` is true."""
-    return [candidate for candidate in KEYS.get(plain(name), ()) if is_key(candidate.partition(" ")[0])]
+    return [candidate for candidate in _candidates(name) if is_key(candidate.partition(" ")[0])]
+
+
+def _candidates(name: str) -> tuple[str, ...]:
+    name = plain(name)
+    return KEYS.get(name) or EARLIER.get(name, ())
 
 
 def part(group: str, name: str) -> str | None:
@@ -279,7 +287,7 @@ def part(group: str, name: str) -> str | None:
 def explanation(key: str) -> str:
     """Returns why a key with a name of another library is not in this config, or "" for a name that is in no table."""
     name = key.rpartition(".")[2]
-    if found := KEYS.get(plain(name)):
+    if found := _candidates(name):
         counterpart = found[0].partition(" ")[0]
         return "" if counterpart == key else f"; it corresponds to {counterpart}, which this algorithm does not have"
     if plain(name) in NOTHING and key.count(".") < 2:
