@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pages import snippets
 from toys import equal, toy, train
 
 from rlrun.cli import main
@@ -107,37 +108,14 @@ def test_ppo_with_torch_envs_resumes_bit_for_bit(build: Callable[..., Loop]) -> 
     assert all(torch.equal(tensor, second[1][name]) for name, tensor in first[1].items())
 
 
-OWN = """
-import gymnasium as gym
-import torch
-from rlrun.simulators.torch_env import TorchEnv
-
-class Walk(TorchEnv):
-    def __init__(self, num_envs, max_episode_steps=5, step=1.0):
-        super().__init__(num_envs, max_episode_steps, gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2))
-        self.step_size = step
-
-    def start(self, random, count):
-        return {"x": random.uniform(count, 1)}
-
-    def move(self, state, action):
-        x = state["x"] + self.step_size * (2 * action[:, None] - 1)
-        return {"x": x}, x[:, 0], torch.zeros(len(x), dtype=torch.bool)
-
-    def observe(self, state):
-        return state["x"]
-
-gym.register("Walk-v0", vector_entry_point=Walk)
-"""
-
-
-def test_torch_env_of_a_users_module_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_walk.py").write_text(OWN)
+def test_torch_env_of_the_page_trains_and_can_be_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_walk.py").write_text(snippets("docs/environments.md")[-1])
     monkeypatch.chdir(tmp_path)
     words = ["algo=ppo", "env=./own_walk.py:Walk-v0", "preset=none", "env.backend=native", "env.num_envs=16"]
     words += ["env.kwargs.step=0.5", "algo.loop.rollout_steps=8", "algo.minibatch_size=64"]
     words += ["trainer.total_steps=256", "trainer.eval_episodes=2", "logger=[]"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    assert main(["eval", str(tmp_path / "run"), "episodes=2", "plugins=[./own_walk.py]"]) == 0
 
 
 @pytest.mark.parametrize(("env", "kind"), [("CartPole", VectorEnv), ("PointMass", Accelerated)])
@@ -199,7 +177,7 @@ def test_torch_env_without_images_is_not_filmed_or_shown(
         (["env=Pendulum", "env.kwargs.gravity=5"], "unexpected keyword argument 'gravity'"),
         (["env=BitFlip", "env.kwargs.bits=63"], "bits=63: must be from 1 to 62"),
         (["env=GridMaze", "env.kwargs.render_mode=rgb_array"], "rlrun/GridMaze-v0 has no such render mode"),
-        (["env=GridMaze", "env.kwargs.size=1"], "size=1 mazes=100: must be at least 2 and at least 1"),
+        (["env=GridMaze", "env.kwargs.size=1"], "size=1 mazes=10: must be at least 2 and at least 1"),
     ],
 )
 def test_torch_backend_refuses_in_one_line(

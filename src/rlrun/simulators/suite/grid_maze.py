@@ -28,7 +28,7 @@ class GridMaze(TorchEnv):
         num_envs: int,
         max_episode_steps: int | None = 100,
         size: int = 5,
-        mazes: int = 100,
+        mazes: int = 10,
         instance_seed: int = 0,
     ):
         if size < 2 or mazes < 1:
