@@ -11,7 +11,7 @@ from pages import snippets
 from rlrun.cli import main
 from rlrun.cluster.submission import chosen
 from rlrun.config import check
-from rlrun.config.jobs import jobs
+from rlrun.config.jobs import Job, jobs
 
 CUTS = {  # applied to trained runs, if their config has the key
     "trainer.total_steps": 60,
@@ -49,13 +49,18 @@ def forget_own() -> None:
     forget("my_", "mine", "reach", "my-v0", "munchausen", "small_dqn", "logistic", "early_stop", "shaped")
 
 
+def composed(words: list[str]) -> list[Job]:
+    """Returns the runs of a training command."""
+    _, own = chosen([word for word in words[1:] if not word.startswith("-")], {})
+    return jobs(own, multirun="-m" in words)
+
+
 def trained(words: list[str]) -> list[str]:
     """Returns the words of a run with few steps, and of few runs."""
     cut = [re.sub(r"^seed=.*", "seed=0,1" if "-m" in words else "seed=0", word) for word in words]
     if "--dry-run" in cut or any(word.startswith("--cfg") for word in cut):
         return cut
-    _, own = chosen([word for word in cut[1:] if not word.startswith("-")], {})
-    found = jobs(own, multirun="-m" in cut)
+    found = composed(cut)
     for key, value in CUTS.items():
         if all(check.lookup(key, job.values) not in (check.ABSENT, None) for job in found):
             cut.append(f"{key}={value}")

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from fake_slurm import HOME, FakeSlurm
 from pages import PAGES, commands
-from reader import DATA_SETS, forget_own, furnish, placed, searched, trained
+from reader import DATA_SETS, composed, forget_own, furnish, placed, searched, trained
 
 from rlrun.cli import main
-from rlrun.config.jobs import jobs
 
 # commands that other tests run, and why they cannot run here
 ELSEWHERE = {
@@ -36,8 +35,9 @@ FIRST = "the tutorial of docs/sweeps.md, which tests/cli/test_sweep_command.py r
 PACKAGES = {  # that a command needs, by a part of it
     "wandb": "wandb", "mlflow": "mlflow", "env.backend=jax": "jax", "env=playground": "mujoco_playground",
     "env=phys2d": "jax", "envpool": "envpool", "FetchReach": "gymnasium_robotics", "minigrid:": "minigrid",
-    "mo_gymnasium:": "mo_gymnasium", "submit=slurm": "submitit", "env=ALE": "ale_py", "video=": "imageio_ffmpeg",
-    "record=": "minari", "mujoco/halfcheetah": "a_download_of_the_data_set", "...": "words_that_the_page_leaves_out",
+    "mo_gymnasium:": "mo_gymnasium", "submit=slurm": "submitit", "submit=ray": "a_ray_cluster", "env=ALE": "ale_py",
+    "video=": "imageio_ffmpeg", "record=": "minari", "mujoco/halfcheetah": "a_download_of_the_data_set",
+    "...": "words_that_the_page_leaves_out",
 } | dict.fromkeys(DATA_SETS, "minari")  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_command_of_the_documentation_runs(
     words = placed(COMMANDS[line])
     lacking = [package for part, package in PACKAGES.items() if part in line and find_spec(package) is None]
     if lacking:
-        assert words[0] != "train" or jobs(words[1:])
+        assert words[0] != "train" or composed(words)
         pytest.skip(f"composed only: {', '.join(lacking)} is not installed")
     home = tmp_path / "home"
     shutil.copytree(reader, home)
