@@ -229,6 +229,7 @@ def test_cases_of_the_gpu_are_measured_and_recorded(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(gpu, "RUNS", {"sac": ["algo=sac", *small]})
     monkeypatch.setattr(pieces, "WARMUP", 60)
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(gpu, "COUNTS", (32,))
     waited: list[int] = []
     engines = {"eager": ["trainer.engine=eager"], "eager, bf16": ["trainer.precision=bf16"]}
     gpu.run(tmp_path / "gpu.jsonl", engines, "cpu", lambda: waited.append(1), 0.0, 1)
@@ -236,6 +237,7 @@ def test_cases_of_the_gpu_are_measured_and_recorded(tmp_path: Path, monkeypatch:
     assert [record["case"] for record in records] == [
         "update sac, batch 8, eager", "update sac, batch 8, eager, bf16", "replay sample 256 of 1M",
         "tick sac, 1 env on the CPU",
+        "env step CartPole in torch, 32 env", "tick ppo, 32 env in torch, 16 steps, eager",
     ]  # fmt: skip
     assert all(record["library"] == "rlrun on cpu" and record["median"] > 0 for record in records)
     assert len(waited) >= len(records), "a case ends when the device has done its work"

@@ -20,6 +20,7 @@ from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.engine import tape
 from rlrun.engine.accelerate import kernels
+from rlrun.nested import leaves
 from rlrun.rundir import META
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -100,3 +101,37 @@ def test_jax_tensors_share_device_memory_with_torch(build: Build) -> None:
     assert obs.data_ptr() == loop.env.simulator.memory.state.obs.unsafe_buffer_pointer()
     train(loop, 2)
     assert all(param.isfinite().all() for param in loop.agent.parameters())
+
+
+TORCH_ENVS = ("CartPole", "Pendulum", "BitFlip", "DeepSea", "Recall", "KeyDoor", "DynaMaze", "PointMass", "GridMaze")
+
+
+@pytest.mark.parametrize("env", TORCH_ENVS)
+def test_torch_envs_stay_on_the_gpu(env: str, build: Build) -> None:
+    words = ["algo=ppo", f"env={env}", "env.backend=torch", "env.num_envs=64", "preset=none", "device=cuda"]
+    words += ["algo.loop.rollout_steps=8", "algo.minibatch_size=128", "algo.epochs=1"]
+    loop: Any = build(jobs(words)[0].values)
+    assert {leaf.device.type for leaf in leaves(loop.env.reset())} == {"cuda"}
+    assert {leaf.device.type for leaf in leaves(loop.env.simulator.state)} == {"cuda"}
+    train(loop, 3)
+    assert {leaf.device.type for leaf in leaves(loop.batch)} == {"cuda"}
+    assert all(param.isfinite().all() for param in loop.agent.parameters())
+
+
+@pytest.mark.parametrize("engine", ["eager", "cudagraph"])
+def test_run_with_torch_envs_on_a_gpu_resumes_exactly_and_is_evaluated(engine: str, tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=GridMaze", "env.num_envs=64", "preset=none", "device=cuda", f"trainer.engine={engine}"]
+    words += ["algo.loop.rollout_steps=16", "algo.minibatch_size=256", "trainer.log_every=1024", "trainer.eval_every=0"]
+    words += ["trainer.total_steps=8192", "trainer.eval_episodes=4", "logger=[]"]
+    whole, paused = tmp_path / "whole", tmp_path / "paused"
+    assert main(["train", *words, f"run_dir={whole}"]) == 0
+    assert main(["train", *words, f"run_dir={paused}", "trainer.stop_at=4096"]) == 0
+    assert main(["resume", str(paused), "trainer.stop_at=null"]) == 0
+    assert main(["eval", str(paused), "episodes=4"]) == 0
+    (again,) = json.loads((paused / META).read_text())["resumed"]
+    assert (again["engine"], again["verdict"]) == (engine, "exact")
+    rows = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (whole, paused)]
+    assert len(rows[0]) == len(rows[1]) > 2
+    for one, other in zip(*rows, strict=True):
+        learned = [key for key in one if key.startswith(("train/", "loss/", "eval/"))]
+        assert learned and all(one[key] == other[key] for key in learned)

@@ -12,6 +12,7 @@ import torch
 from rlrun.bench import pieces
 from rlrun.bench.measure import Figures, interleaved, measure, microseconds
 from rlrun.bench.pieces import Work, fill, loop, update_of
+from rlrun.core.random import Stream
 
 RUNS = {  # without MuJoCo, which may be missing on GPU machines
     "sac": ["algo=sac", "env=Pendulum", "preset=none"],
@@ -27,6 +28,15 @@ ENGINES = {
 }
 SIMULATED = ["algo=ppo", "env=phys2d/CartPole-v1", "env.backend=jax", "env.num_envs=1024", "preset=none"]
 SIMULATED += ["algo.loop.rollout_steps=16", "algo.minibatch_size=4096", "algo.epochs=1"]
+IN_TORCH = [
+    "algo=ppo",
+    "env=CartPole",
+    "env.backend=torch",
+    "preset=none",
+    "algo.loop.rollout_steps=16",
+    "algo.epochs=1",
+]
+COUNTS = (4096, 65536)  # numbers of environments in torch
 
 
 def updates(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, Work]]:
@@ -54,6 +64,22 @@ def simulated(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str,
         yield f"tick ppo, 1024 env in jax, 16 steps, {engine}", loop([*SIMULATED, *more, f"device={device}"]).tick
 
 
+def in_torch(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, Work]]:
+    """Yields steps of environments in torch, and ticks of PPO (rollout and update) with them.
+
+    A rollout is learned from in 16 minibatches.
+    """
+    for count in COUNTS:
+        words = [*IN_TORCH, f"env.num_envs={count}", f"algo.minibatch_size={count}", f"device={device}"]
+        stepped = loop(words)
+        yield (
+            f"env step CartPole in torch, {count} env",
+            partial(stepped.env.step, stepped.env.sample(Stream(0, "actions"))),
+        )
+        for engine, more in engines.items():
+            yield f"tick ppo, {count} env in torch, 16 steps, {engine}", loop([*words, *more]).tick
+
+
 def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dict[str, Callable[[], Figures]]:
     """Returns for each work a function that measures it once. wait: waits until the device is idle."""
 
@@ -69,9 +95,10 @@ def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dic
 
 def run(results: Path, engines: dict[str, list[str]], device: str, wait: Work, seconds: float, repeats: int) -> None:
     """Measures all groups, one after the other, and appends records to `results`."""
-    groups = [updates(engines, device), replay(device)]
+    in_fp32 = {name: engines[name] for name in engines if "," not in name}
+    groups = [updates(engines, device), replay(device), in_torch(in_fp32, device)]
     if find_spec("jax") and find_spec("flax"):
-        groups.append(simulated({name: engines[name] for name in engines if "," not in name}, device))
+        groups.append(simulated(in_fp32, device))
     else:
         print("jax and flax are not installed: simulators on the device are not measured")
     for group in groups:
