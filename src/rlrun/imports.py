@@ -31,7 +31,7 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "hub": ("huggingface_hub",),
     "robotics": ("gymnasium_robotics",),
-    "dm_control": ("shimmy", "dm_control"),
+    "dm-control": ("shimmy", "dm_control"),  # pip before 23.3 finds no extra with an underscore
     "wandb": ("wandb",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
     "sweep": ("optuna", "cmaes"),

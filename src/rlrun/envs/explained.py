@@ -16,7 +16,7 @@ from rlrun.imports import advice, missing
 
 REFUSALS = (TypeError, ValueError, gym.error.Error, OSError)  # raised by constructors for wrong arguments
 # packages that need certain versions of MuJoCo: package -> (extra of rlrun that installs it, versions of mujoco)
-MUJOCO = {"gymnasium_robotics": ("robotics", "<3.12"), "dm_control": ("dm_control", ">=3.17,<4")}
+MUJOCO = {"gymnasium_robotics": ("robotics", "<3.12"), "dm_control": ("dm-control", ">=3.17,<4")}
 
 
 @contextmanager
