@@ -36,7 +36,7 @@ time of the median run; machines differ. Returns under limits leave out the limi
 exceeded their limits: [Rewards under limits](limits.md).
 
 | algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
-|---|---|---:|---|---:|---:|---|---:|---|---:|
+|---|---|---:|---|---:|---:|---:|---:|---:|---:|
 """
 TESTS = """
 The tests below, in `tests/`, show what the other algorithms learn, and check that each variant differs from its base
