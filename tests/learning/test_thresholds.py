@@ -51,6 +51,8 @@ PROMISES = {
     "ppo LunarLander": (1_000_000, 200.0),
     "dqn LunarLander": (150_000, 190.0),
     "ppo MountainCarContinuous": (100_000, 90.0),
+    "ppo PointMass": (2_000_000, -14.0),
+    "ppo GridMaze": (1_500_000, 0.85),
     "ppo_rnd DeepSea": (60_000, 0.9),
     "ppo_icm DeepSea": (60_000, 0.9),
     "expected_sarsa CliffWalking": (50_000, -17.0),
