@@ -34,9 +34,9 @@ def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
     return list(records.values())
 
 
-def figure(record: dict[str, Any]) -> str:
+def figure(record: dict[str, Any], form: str = ",.1f") -> str:
     """Returns median and range of a record as text."""
-    return f"{record['median']:,.1f} ({record['low']:,.1f} to {record['high']:,.1f})"
+    return f"{record['median']:{form}} ({record['low']:{form}} to {record['high']:{form}})"
 
 
 def text(records: list[dict[str, Any]]) -> str:
@@ -79,11 +79,26 @@ def simulators(rates: list[dict[str, Any]]) -> str:
     """Returns the table of simulators and Gymnasium's vector envs."""
     page = f"## Simulators\n\n{SIMULATED}\n\n| what | {' | '.join(RATES.values())} |\n"
     page += "|---" * (1 + len(RATES)) + "|\n"
-    cells = {(record["case"], record["unit"]): figure(record) for record in rates}
+    cells = {(record["case"], record["unit"]): figure(record, ",.0f") for record in rates}
     for case in dict.fromkeys(record["case"] for record in rates):
         row = [case, *(cells.get((case, unit), "") for unit in RATES)]
         page += f"| {' | '.join(row)} |\n"
     return page
+
+
+def speeds(records: list[dict[str, Any]]) -> list[str]:
+    """Returns the rows of the table in docs/environments.md: millions of steps per second of simulators, by clock."""
+    rates = [record for record in records if record["kind"] == "micro" and record["unit"] in RATES]
+    medians = {(record["case"], record["unit"]): record["median"] for record in rates}
+    rows = []
+    for env in dict.fromkeys(case.split()[1].rstrip(",") for case, _ in medians):
+        for unit, clock in (("steps/s", "wall time"), ("steps/cpu-s", "CPU time")):
+            cells = [f"{env}, {clock}"]
+            for library in ("torch", "SyncVectorEnv", "CartPoleVectorEnv"):
+                median = medians.get((f"4096 {env}, {library}", unit))
+                cells.append("" if median is None else f"{median / 1e6:.2g}")
+            rows.append(f"| {' | '.join(cells)} |")
+    return rows
 
 
 def runs(whole: list[dict[str, Any]]) -> str:

@@ -94,8 +94,14 @@ def test_the_table_has_both_clocks_of_simulators() -> None:
                                    ("4096 X, SyncVectorEnv", "steps/cpu-s", 1e5))
     ]  # fmt: skip
     page = table.text(table.latest(map(json.dumps, lines)))
-    assert "| 4096 X, torch | 8,000,000.0 (1.0 to 3.0) | 9,000,000.0 (1.0 to 3.0) |" in page
-    assert "| 4096 X, SyncVectorEnv |  | 100,000.0 (1.0 to 3.0) |" in page
+    assert "| 4096 X, torch | 8,000,000 (1 to 3) | 9,000,000 (1 to 3) |" in page
+    assert "| 4096 X, SyncVectorEnv |  | 100,000 (1 to 3) |" in page
+
+
+def test_page_about_environments_has_the_recorded_speeds_of_simulators() -> None:
+    records = table.latest((ROOT / "docs" / "benchmarks.jsonl").read_text().splitlines())
+    rows = table.speeds(records)
+    assert len(rows) == 4 and "\n".join(rows) in (ROOT / "docs" / "environments.md").read_text()
 
 
 @pytest.mark.parametrize("name", CASES)

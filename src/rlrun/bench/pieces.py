@@ -18,6 +18,7 @@ RUNS = {
     "ppo": ["algo=ppo", "env=HalfCheetah", "preset=none"],
 }
 MANY = 4096  # number of environments that simulators step at once
+READ_EVERY = 256  # vector steps after which the episodes of simulators that have ended are read
 WARMUP = 600  # steps that a loop collects before measurements
 
 
@@ -132,7 +133,7 @@ def simulators() -> Iterator[tuple[str, Work]]:
         config = run_config(jobs(words)[0].values).env
         env = VectorEnv.make(config, np.random.SeedSequence(0))
         env.reset()
-        yield f"{MANY} {name}, torch", partial(env.step, env.sample(Stream(0, "actions")))
+        yield f"{MANY} {name}, torch", partial(step_and_read, env, env.sample(Stream(0, "actions")))
         for mode in modes:
             theirs = gymnasium.make_vec(config.id, MANY, vectorization_mode=mode)
             theirs.reset(seed=0)
@@ -141,6 +142,13 @@ def simulators() -> Iterator[tuple[str, Work]]:
                 f"{MANY} {name}, {type(theirs.unwrapped).__name__}",
                 partial(theirs.step, theirs.action_space.sample()),
             )
+
+
+def step_and_read(env: Any, action: Any) -> None:
+    """Steps environments in torch, and reads the episodes that have ended as often as a run would."""
+    env.step(action)
+    if env.steps % READ_EVERY == 0:
+        env.pending_episodes()
 
 
 def tick() -> Iterator[tuple[str, Work]]:
