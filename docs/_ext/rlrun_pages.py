@@ -64,6 +64,12 @@ ENVS = {  # an environment for algorithms without a stored result, by family or 
     "tabular_planning": "DynaMaze",
     "gaussian_thompson": "GaussianBandit",
 } | dict.fromkeys(("epsilon_greedy", "ucb", "bayesian_ucb", "thompson", "gradient_bandit"), "BernoulliBandit")
+DATA = {"causal_bc": "algo.loop.data=demos-v0"}  # of algorithms without a stored result
+RECORDING = {  # data set in a command -> how it is recorded
+    "demos-v0": "record a data set with a run on Pendulum first: `rlrun eval RUN record=demos-v0`",
+    "pendulum-expert-v0": "[record the data sets](../offline.md) first",
+    "key-door-v0": "record the demonstration first: `./scripts/key_door key-door-v0`",
+}
 UNMEASURED = {
     "in a test": "No curve is stored. This test in `tests/` shows what it learns: `{test}`.",
     "contract only": "Tests show that it acts, updates, saves and resumes; what it learns was not measured.",
@@ -93,7 +99,7 @@ class Algorithm(Generated):
             ("actions", ", ".join(_spaces(name, "Actions"))),
             ("observations", ", ".join(_spaces(name, "Observations"))),
             ("learned here", learned.of_algorithm(name)),
-            ("run it", f"`{command(name)}`"),
+            ("run it", f"`{command(name)}`{preparation(name)}"),
         ]
         return f"{linked(sources.notes(file).headline)}\n\n{table(('', ''), rows)}"
 
@@ -206,8 +212,18 @@ def command(name: str) -> str:
     """Returns a command that trains an algorithm, with the settings of its longest stored run if there is one."""
     result = next(iter(learned.results().get(name, ())), None)
     if result is None:
-        return f"rlrun train algo={name} env={ENVS.get(name) or ENVS[catalogue.family(algorithms()[name])]}"
+        env = ENVS.get(name) or ENVS[catalogue.family(algorithms()[name])]
+        return f"rlrun train algo={name} env={env} {DATA.get(name, '')}".rstrip()
     return f"rlrun train algo={name} env={result.env} {result.settings}".rstrip()
+
+
+def preparation(name: str) -> str:
+    """Returns how to record the data set that `command(name)` needs, or "" if it needs none."""
+    words = command(name)
+    for data_set, how in RECORDING.items():
+        if data_set in words:
+            return f"; {how}"
+    return ""
 
 
 def settings(name: str) -> Iterator[tuple[str, str, str]]:
