@@ -1,9 +1,11 @@
 """The table at the end of a sweep, whichever process ran its jobs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from rlrun.cli import main
 from rlrun.cli.multirun import Results
 from rlrun.config.jobs import jobs
 from rlrun.rundir import RunDir
@@ -63,3 +65,12 @@ def test_sweep_gives_equal_jobs_separate_runs():
 def test_a_sweep_without_a_run_has_no_table(capsys):
     Results(jobs([*PAIR, "seed=0,1"], multirun=True)).show()
     assert capsys.readouterr().out == ""
+
+
+def test_sweep_with_resume_auto_continues_its_runs():
+    words = ["train", "-m", *PAIR, "preset=none", "seed=0,1", "name=grid", "resume=auto", "logger=[]"]
+    small = ["env.num_envs=2", "algo.loop.rollout_steps=8", "trainer.total_steps=64", "trainer.eval_every=0"]
+    for stop_at in (32, 64):
+        assert main([*words, *small, f"trainer.stop_at={stop_at}"]) == 0
+        summaries = [json.loads(file.read_text()) for file in Path("runs/grid").glob("*/summary.json")]
+        assert [summary["step"] for summary in summaries] == [stop_at, stop_at]

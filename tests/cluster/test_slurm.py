@@ -85,13 +85,13 @@ def test_queued_jobs_are_adopted_once_submitted(slurm: FakeSlurm) -> None:
 def test_grid_is_submitted_as_one_array(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
     slurm.slots = 0
     words = ["algo=q_learning", "env=FrozenLake", "seed=0,1,2", "device=cuda", "name=grid"]
-    options = ["time=4h", "memory=16G", "cpus=2", "workers=2", "setup=['export A=1']", "options.account=mine"]
+    options = ["time=4h", "memory=16G", "cpus=2", "gpus=1", "workers=2", "setup=['export A=1']", "options.account=mine"]
     assert main(["train", "-m", *words, "submit=slurm", *(f"submit.{option}" for option in options)]) == 0
     assert capsys.readouterr().out == "submitted to slurm: 3 jobs, 100; rlrun status runs/grid\n"
     assert list(slurm.jobs()) == ["100_0", "100_1", "100_2"]
     found = slurm.job("100_2")["options"]
     expected = {"array": "0-2%2", "time": "240", "mem": "16G", "cpus-per-task": "2", "account": "mine"}
-    assert found | expected | {"signal": "USR2@120"} == found
+    assert found | expected | {"gpus-per-node": "1", "signal": "USR2@120"} == found
     assert "\nexport A=1\n" in (slurm.folder / "100.sh").read_text()
     assert not list(Path("runs/grid").glob("2*")), "folders are made by the runs"
 

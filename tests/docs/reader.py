@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from pages import snippets
 
 from rlrun.cli import main
 from rlrun.cluster.submission import chosen
-from rlrun.config import check
-from rlrun.config.jobs import Job, jobs
+from rlrun.config import check, sources
+from rlrun.config.compose import Composer
+from rlrun.config.jobs import Job, jobs_of
 
 CUTS = {  # applied to trained runs, if their config has the key
     "trainer.total_steps": 60,
@@ -37,6 +39,9 @@ class Reach(CartPoleEnv):
     def __init__(self, radius=0.1, **others):
         super().__init__(**others)
 
+class MyEnv(Reach):
+    pass
+
 for name in ("Reach-v0", "My-v0"):
     gym.register(name, Reach, max_episode_steps=20)
 """
@@ -49,10 +54,18 @@ def forget_own() -> None:
     forget("my_", "mine", "reach", "my-v0", "munchausen", "small_dqn", "logistic", "early_stop", "shaped")
 
 
+@cache
+def composer() -> Composer:
+    """Returns the composer of all commands without plug-ins, which remembers what it has composed."""
+    return Composer.of([])
+
+
 def composed(words: list[str]) -> list[Job]:
-    """Returns the runs of a training command."""
+    """Returns the runs of a training command. Raises ConfigError."""
     _, own = chosen([word for word in words[1:] if not word.startswith("-")], {})
-    return jobs(own, multirun="-m" in words)
+    own = sources.by_name(own)
+    shared = Composer.of(own) if sources.named_plugins(own) else composer()
+    return jobs_of(own, shared, multirun="-m" in words)
 
 
 def trained(words: list[str]) -> list[str]:
@@ -91,6 +104,9 @@ def furnish(home: Path) -> None:
         shutil.copytree(home / "runs" / source, home / "runs" / copy)
     (home / "my_env.py").write_text(ENV)
     (home / "my_module.py").write_text(ENV)
+    (home / "my_plugin.py").write_text(snippets("docs/python.md")[2])
+    own = trained(["train", "algo=ppo", "env=./my_env.py:MyEnv", "env.max_episode_steps=20"])
+    assert main([*own, "run_dir=runs/ppo-MyEnv/first"]) == 0
     (home / "my_walk.py").write_text(snippets("docs/environments.md")[-1])
     (home / "my_table.yaml").write_text(snippets("docs/reproduce.md", "yaml")[0])
     (home / "my_head.py").write_text(snippets("docs/plugins.md")[1])
@@ -115,6 +131,8 @@ def placed(words: list[str]) -> list[str]:
         word = re.sub(r"(runs/[\w-]+)/<run>", r"\1/first", word)
         word = re.sub(r"\bRUN1?\b|<run>", "runs/ppo-CartPole/first", word)
         word = re.sub(r"step_0000[15]0000", "best", word).replace("step_000001000", "best")
+        word = word.replace("sweeps/ppo-HalfCheetah", "sweeps/ppo-CartPole").replace("<command>", "train")
+        word = re.sub(r"^SWEEP$", "runs/sweeps/ppo-CartPole", word)
         word = word.replace("NEW_DIR", "new").replace("/data/other_runs", "other").replace("device=cuda", "device=cpu")
         word = word.replace("steps=1e5,5e5", "steps=30,60").replace("total_steps=1e5", "total_steps=60")
         found += sorted(map(str, Path().glob(word))) if "*" in word else [word]

@@ -1,6 +1,5 @@
 """The documentation site builds without a warning, its links lead somewhere, and it needs no other site."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from once import filled_once
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -34,14 +34,17 @@ class Page(HTMLParser):
             self.loads.append(values.get("href", ""))
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh build of the site."""
-    folder = tmp_path_factory.mktemp("site")
+def build(folder: Path) -> None:
+    """Builds the site."""
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
     built = subprocess.run([*command, DOCS, folder], capture_output=True, text=True, timeout=600)
     assert built.returncode == 0, built.stderr
-    return folder
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh build of the site."""
+    return filled_once(tmp_path_factory, "site", build)
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +74,6 @@ def test_site_is_readable_offline(pages: dict[Path, Page]) -> None:
     loads = [load for page in pages.values() for load in page.loads]
     assert loads and not [load for load in loads if urlsplit(load).netloc]
     assert all(file.exists() for _, file, _ in local(pages, "loads"))
-
-
-def test_features_name_tests_that_exist() -> None:
-    found = re.findall(r"`([\w/]+\.py)::(\w+)`", (DOCS / "features.md").read_text())
-    assert len(found) >= 25
-    for file, name in found:
-        assert f"def {name}(" in (DOCS.parent / "tests" / file).read_text()
 
 
 def test_site_shows_what_a_reader_looks_for(site: Path) -> None:
