@@ -1,5 +1,6 @@
 """The Python snippets on the pages of the documentation run as they are written, with few steps."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def test_skeleton_of_an_algorithm_has_its_settings(folder: Path, capsys: pytest.
     assert main(["show", "algo=./my_algo.py", "env=CartPole"]) == 0
     said = capsys.readouterr().out
     assert "learning_rate" in said and "of Adam" in said and "warmup_steps" in said
+
+
+def test_examples_are_shown_with_their_imports() -> None:
+    page = (ROOT / "docs/write_an_algorithm.md").read_text()
+    shown = re.findall(r"literalinclude} (examples/\w+\.py)\n:start-at: (.*)\n", page)
+    assert len(shown) == 2
+    for file, first_line in shown:
+        source = (ROOT / "docs" / file).read_text()
+        executed(source[source.index(first_line) :], __name__="shown")
 
 
 def test_check_of_the_page_accepts_the_new_algorithm() -> None:
