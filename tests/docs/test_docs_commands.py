@@ -70,7 +70,7 @@ def is_mention(words: list[str]) -> bool:
 
 BLOCKS = {" ".join(words): words for page in PAGES for words in commands(page)}
 TEXTS = {" ".join(words): words for page in PAGES if page != UNREAD for words in inline(page)}
-COMMANDS = {line: words for line, words in BLOCKS.items() if line not in NOT_RUN and "..." not in line}
+COMMANDS = {line: words for line, words in BLOCKS.items() if line not in NOT_RUN}
 MENTIONS = {line: words for line, words in TEXTS.items() if is_mention(words)}
 ERRORS = {command: lines for page in PAGES for command, lines in errors(page)}
 SHORT = {line: words for line, words in TEXTS.items() if line not in COMMANDS | NOT_RUN | MENTIONS | ERRORS}
