@@ -75,6 +75,11 @@ def test_check_algorithm_names_what_is_broken(fault: str, plugin: Any) -> None:
     assert text.startswith("algorithm: ") and message in text and "\n" not in text
 
 
+def test_check_algorithm_accepts_logged_numbers(plugin: Any) -> None:
+    file = plugin("algo", RETURN, "        import rlrun\n\n        rlrun.log('one', 1.0)\n" + RETURN)
+    testing.check_algorithm(f"algo={file}", "env=CartPole", "trainer.engine=eager")
+
+
 ENV = {
     "random numbers of its own": ("self.np_random.uniform", "np.random.uniform", "environment: "),
     "observations outside of the space": ("[self.position, self.goal]", "[self.position + 5, self.goal]", "space"),
@@ -103,6 +108,11 @@ def test_check_environment_names_what_is_broken(fault: str, plugin: Any) -> None
         testing.check_environment(f"env={file}:FileOwn")
     text = str(caught.value)
     assert text.startswith("environment: ") and message in text and "\n" not in text
+
+
+def test_check_environment_says_that_it_needs_a_single_environment() -> None:
+    with pytest.raises(AssertionError, match="steps all instances at once; this check needs a single environment"):
+        testing.check_environment("env=GridMaze")
 
 
 NETWORK = {

@@ -82,9 +82,9 @@ class Run:
             done = reset_run(self.path, changed, str(into), plugins)
         return _ended(done)
 
-    def load(self, env: Any = None) -> Policy:
+    def load(self, env: Any = None, plugins: tuple[str, ...] = ()) -> Policy:
         """Returns the policy of the run, as `rlrun.load` does."""
-        return load(self.path, env=env)
+        return load(self.path, plugins, env)
 
     def evaluate(self, episodes: int = 10, **options: Any) -> "Evaluation":
         """Evaluates the run, as `rlrun.evaluate` does."""

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from rlrun import files, registry
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
+from rlrun.core.logged import add_logged, take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.parts import for_role
 from rlrun.core.random import Stream
@@ -85,6 +86,7 @@ def check_environment(*words: str) -> None:
     """
     with failures("environment"):
         made = _recipe(*words)
+        assert made.spec.entry_point is not None, "it steps all instances at once; this check needs a single environment"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice such as symmetric bounds of actions
             env = gym.make(made.spec, disable_env_checker=True, **made.kwargs)
@@ -283,7 +285,9 @@ def rows_until(updates: int, loop: Loop) -> Iterator[dict[str, Any]]:
     for _ in range(MOST_TICKS):
         if loop.updates >= updates:
             return
-        yield loop.tick()
+        metrics = loop.tick()
+        add_logged(loop.logged, take_logged())
+        yield metrics
     raise AssertionError(f"only {loop.updates} updates in {MOST_TICKS} ticks of the loop")
 
 

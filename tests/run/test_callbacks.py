@@ -76,6 +76,11 @@ class StopAtEpisode(Callback):
         self.run.stop("one episode is enough")
 
 
+class Lengths(Callback):
+    def on_episode(self, episode_return: Any, length: int) -> None:
+        self.log("length", length)
+
+
 class Meddler(Callback):
     """Changes the learning rate."""
 
@@ -116,6 +121,7 @@ def callbacks() -> Any:
     for name, cls in {
         "recorder": Recorder,
         "stop_early": StopEarly,
+        "lengths": Lengths,
         "meddler": Meddler,
         "faulty": Faulty,
         "painter": Painter,
@@ -154,6 +160,11 @@ def test_callback_is_called_at_every_event_and_leaves_the_run_as_it_is(tmp_path:
     assert counted["evaluation"] == [row["eval/return_mean"] for row in run.rows if "eval/return_mean" in row]
     assert [name for name in counted["snapshot"] if name != "best"] == ["step_000000030", "step_000000060"]
     assert [row["custom/episodes"] for row in run.rows] == [2.0, 3.0, 4.0, 6.0]
+
+
+def test_numbers_of_episodes_are_in_the_rows_of_evaluations_too(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "callbacks=[lengths]", "env.max_episode_steps=6")
+    assert [row["custom/length"] for row in run.rows] == [row["train/length_mean"] for row in run.rows]
 
 
 def test_callback_takes_settings_and_checks_them(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ def test_dry_run_measures_a_part_of_a_long_rollout(capsys: Any, monkeypatch: pyt
     monkeypatch.setattr(dry_run, "MEASURED_ROLLOUT", 32)
     sizes, times = estimate(config)
     assert sizes.rollout == pytest.approx(whole.rollout, rel=0.1), "a quarter of it was measured"
-    assert times.steps == 128 and times.rollout == ("algo.loop.rollout_steps=64", 128)
+    assert times.steps == 128 and times.first_update == ("algo.loop.rollout_steps=64", 128)
     code, out, _ = say(capsys, "train", *words.split(), "trainer.eval_episodes=0", "--dry-run")
     hint = next(line for line in out if line.startswith("hint"))
-    assert code == 0 and "one rollout has 128 steps and the run 65, so the agent learns from one rollout only" in hint
+    assert code == 0 and "the first update comes after 128 steps and the run ends after 65, so" in hint
 
 
 def test_total_time_adds_warm_up_and_updates() -> None:

@@ -9,7 +9,7 @@ import torch
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.telemetry.hints import hint, rollout_hint, settings
+from rlrun.telemetry.hints import hint, settings, start_hint
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,17 @@ def test_hint_about_threads_depends_on_idle_cores(
     assert settings("update", 1.0, config) == said
 
 
-def test_rollout_hint_is_given_before_runs_that_learn_only_once(tmp_path: Path, capsys: Any) -> None:
+def test_start_hint_is_given_before_runs_that_learn_at_most_once(tmp_path: Path, capsys: Any) -> None:
     setting = "algo.loop.rollout_steps=8"
-    line = f"{setting}: one rollout has 32 steps and the run 32, so the agent learns from one rollout only; set a "
-    assert rollout_hint(setting, 31, 32) is None and str(rollout_hint(setting, 32, 32)).startswith(line)
+    line = f"{setting}: the first update comes after 32 steps and the run ends after 32, so the agent learns once or "
+    assert start_hint(setting, 31, 32) is None and str(start_hint(setting, 32, 32)).startswith(line)
     words = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=4", setting, "algo.minibatch_size=16"]
     words += ["trainer.eval_episodes=0", "env.selftest=off", "logger=[console]"]
     for total, shown in ((32, 1), (33, 0)):
         assert main(["train", *words, f"trainer.total_steps={total}", f"run_dir={tmp_path / str(total)}"]) == 0
         assert capsys.readouterr().out.count(line) == shown
-    words = ["algo=sac", "env=Pendulum", "preset=none", "trainer.total_steps=1", "trainer.eval_episodes=0"]
-    assert main(["train", *words, "env.selftest=off", "logger=[console]", f"run_dir={tmp_path / 'sac'}"]) == 0
-    assert "one rollout has" not in capsys.readouterr().out
+    words = ["algo=sac", "env=Pendulum", "preset=none", "trainer.eval_episodes=0", "env.selftest=off"]
+    words += ["logger=[console]", "algo.loop.warmup_steps=8", "algo.loop.batch_size=4"]
+    for total, shown in ((8, 1), (9, 0)):
+        assert main(["train", *words, f"trainer.total_steps={total}", f"run_dir={tmp_path / f'sac{total}'}"]) == 0
+        assert capsys.readouterr().out.count("algo.loop.warmup_steps=8: the first update comes after 8 steps") == shown

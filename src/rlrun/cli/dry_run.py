@@ -42,7 +42,7 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     from rlrun.config.schema import run_config
     from rlrun.run.dry_run import MEASURED_S, estimate, num_evaluations
     from rlrun.run.job import earlier
-    from rlrun.telemetry.hints import rollout_hint
+    from rlrun.telemetry.hints import start_hint
     from rlrun.telemetry.view import clock, number, size
 
     config = run_config(job.values)
@@ -84,5 +84,5 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     yield "time", f"{steps}; measured for {MEASURED_S:g} s"
     if count := num_evaluations(cfg):
         yield "", f"not included: {count:,} evaluation{'s' * (count != 1)} of {cfg.eval_episodes:,} episodes"
-    if advice := rollout_hint(*times.rollout, cfg.total_steps):
+    if advice := start_hint(*times.first_update, cfg.total_steps):
         yield "hint", advice

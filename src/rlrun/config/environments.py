@@ -49,7 +49,8 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
 def no_object(env_id: str) -> str:
     """Returns why an environment that was passed as an object cannot be made."""
     return (
-        f"env={env_id}: was passed as an object in Python; only run.resume(env=...) with this object continues the run"
+        f"env={env_id}: was passed as an object in Python; pass this object again, as in run.resume(env=...) and "
+        "run.load(env=...)"
     )
 
 

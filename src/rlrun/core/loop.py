@@ -53,10 +53,10 @@ class Loop(Module):
         {} if there was no update."""
         raise NotImplementedError
 
-    def rollout(self) -> tuple[str, int]:
-        """Returns the config setting that determines the size of a rollout, and its least number of transitions.
+    def first_update(self) -> tuple[str, int]:
+        """Returns the number of transitions before the first update, and the config setting that determines it.
 
-        Loops that learn from replay return ("", 0).
+        Loops that do not know it return ("", 0).
         """
         return "", 0
 

@@ -151,6 +151,10 @@ class OffPolicy(Loop):
             return self.buffer.capacity
         return self.cfg.warmup_steps
 
+    def first_update(self) -> tuple[str, int]:
+        name = "warmup_steps" if self.cfg.start_update is None else "start_update"
+        return f"algo.loop.{name}={self.start_update}", self.start_update
+
     @property
     def start_update(self) -> int:
         """The number of transitions collected before updates become due."""

@@ -40,7 +40,7 @@ class OnPolicy(Loop):
         """Returns the config setting that determines the length of a rollout, and its minimum number of timesteps."""
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
-    def rollout(self) -> tuple[str, int]:
+    def first_update(self) -> tuple[str, int]:
         setting, steps = self.shortest()
         return setting, steps * self.env.spec.num_envs
 

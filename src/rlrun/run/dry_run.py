@@ -33,7 +33,7 @@ class Times:
     step: float  # a step with its updates
     warmup_steps: int
     steps: int  # all other steps of the run
-    rollout: tuple[str, int] = ("", 0)  # setting and least number of transitions of a rollout, see `Loop.rollout`
+    first_update: tuple[str, int] = ("", 0)  # as `Loop.first_update`
 
     @property
     def total(self) -> float:
@@ -63,10 +63,10 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     config, loop = made(config)
     try:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
-        rollout = loop.rollout()
+        first_update = loop.first_update()
         fraction = loop.shorten_rollouts(MEASURED_ROLLOUT)
         times = _times(loop, config.trainer.total_steps, fraction)
-        return _sizes(loop, config, held, fraction), dataclasses.replace(times, rollout=rollout)
+        return _sizes(loop, config, held, fraction), dataclasses.replace(times, first_update=first_update)
     finally:
         loop.env.close()
 

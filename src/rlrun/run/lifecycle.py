@@ -38,7 +38,7 @@ from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
-from rlrun.telemetry.hints import hint, rollout_hint
+from rlrun.telemetry.hints import hint, start_hint
 from rlrun.telemetry.metrics import MetricKeys, Written, read_rows
 from rlrun.types import MASK
 
@@ -280,7 +280,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
             log.message(f"a resume of this run will be {loop.env.exactness}")
         if not saves_replay(config, loop):
             log.message("a resume of this run will be not exact, because its snapshots hold no replay")
-        if advice := rollout_hint(*loop.rollout(), config.trainer.total_steps):
+        if advice := start_hint(*loop.first_update(), config.trainer.total_steps):
             log.message(advice)
         for line in trainer.callbacks.announcements():
             log.message(line)

@@ -164,7 +164,8 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     named = [*config.plugins, *filter(None, [module])]
     missing = [reference for reference in dict.fromkeys(named) if typed_again(reference) is None]
     if missing:
-        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
+        again = ",".join(typed_again(reference) or reference for reference in dict.fromkeys(named))
+        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{again}]")
     if module is not None:  # the file may have moved since the run was trained
         env = dataclasses.replace(config.env, id=f"{typed_again(module)}:{name}")
         config = dataclasses.replace(config, env=env)

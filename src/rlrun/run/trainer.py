@@ -147,9 +147,9 @@ class Trainer:
     def tick(self) -> None:
         """Runs one tick of the loop, checks for faults, logs restarts and flushes the checkpointer."""
         metrics = self.loop.tick()
-        add_logged(self.loop.logged, take_logged())
         if self.callbacks:
             self.call_for_episodes()
+        add_logged(self.loop.logged, take_logged())
         if metrics and self.loop.env.device.type == "cpu":  # on a GPU, reading the flag waits for the GPU
             self.check_faults()
         if self.loop.restarted:

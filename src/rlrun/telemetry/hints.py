@@ -1,4 +1,4 @@
-"""Suggests settings: before a run that would learn only once, and after a run, based on the phase that took most of
+"""Suggests settings: before a run that would learn at most once, and after a run, based on the phase that took most of
 its time. Changes no run."""
 
 import os
@@ -17,16 +17,16 @@ BACKGROUND_CORES = 0.5  # load of an otherwise idle machine
 SLOW_STEP_S = 2e-4  # for faster environment steps, communication with a worker takes longer than the step
 
 
-def rollout_hint(setting: str, size: int, total_steps: int) -> str | None:
-    """Returns one line of advice before a run whose agent would learn only once, or None.
+def start_hint(setting: str, first_update: int, total_steps: int) -> str | None:
+    """Returns one line of advice before a run whose agent would learn at most once, or None.
 
-    setting: the config setting that determines the size of a rollout. size: transitions of a rollout.
+    first_update: number of transitions before the first update. setting: the config setting that determines it.
     """
-    if size < total_steps:
+    if first_update < total_steps:
         return None
     return (
-        f"{setting}: one rollout has {size:,} steps and the run {total_steps:,}, so the agent learns from one rollout "
-        "only; set a shorter rollout, fewer environments or a larger trainer.total_steps"
+        f"{setting}: the first update comes after {first_update:,} steps and the run ends after {total_steps:,}, so "
+        "the agent learns once or never; set a smaller value, fewer environments or a larger trainer.total_steps"
     )
 
 
