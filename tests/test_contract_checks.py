@@ -111,7 +111,7 @@ def test_check_environment_names_what_is_broken(fault: str, plugin: Any) -> None
 
 
 def test_check_environment_says_that_it_needs_a_single_environment() -> None:
-    with pytest.raises(AssertionError, match="steps all instances at once; this check needs a single environment"):
+    with pytest.raises(AssertionError, match="steps all instances at once; this needs a single environment"):
         testing.check_environment("env=GridMaze")
 
 

@@ -86,7 +86,7 @@ def check_environment(*words: str) -> None:
     """
     with failures("environment"):
         made = _recipe(*words)
-        assert made.spec.entry_point is not None, "it steps all instances at once; this check needs a single environment"
+        assert made.spec.entry_point is not None, "it steps all instances at once; this needs a single environment"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice such as symmetric bounds of actions
             env = gym.make(made.spec, disable_env_checker=True, **made.kwargs)

@@ -76,9 +76,9 @@ class StopAtEpisode(Callback):
         self.run.stop("one episode is enough")
 
 
-class Lengths(Callback):
+class Returns(Callback):
     def on_episode(self, episode_return: Any, length: int) -> None:
-        self.log("length", length)
+        self.log("return", float(episode_return[0]))
 
 
 class Meddler(Callback):
@@ -121,7 +121,7 @@ def callbacks() -> Any:
     for name, cls in {
         "recorder": Recorder,
         "stop_early": StopEarly,
-        "lengths": Lengths,
+        "returns": Returns,
         "meddler": Meddler,
         "faulty": Faulty,
         "painter": Painter,
@@ -163,8 +163,9 @@ def test_callback_is_called_at_every_event_and_leaves_the_run_as_it_is(tmp_path:
 
 
 def test_numbers_of_episodes_are_in_the_rows_of_evaluations_too(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", "callbacks=[lengths]", "env.max_episode_steps=6")
-    assert [row["custom/length"] for row in run.rows] == [row["train/length_mean"] for row in run.rows]
+    run = train(tmp_path / "run", "callbacks=[returns]", "env.max_episode_steps=5")
+    means = [row["train/return_mean"] for row in run.rows]
+    assert len(means) == 4 and [row["custom/return"] for row in run.rows] == pytest.approx(means)
 
 
 def test_callback_takes_settings_and_checks_them(tmp_path: Path) -> None:
