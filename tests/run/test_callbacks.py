@@ -78,7 +78,7 @@ class StopAtEpisode(Callback):
 
 class Returns(Callback):
     def on_episode(self, episode_return: Any, length: int) -> None:
-        self.log("return", float(episode_return[0]))
+        self.log("return", episode_return)
 
 
 class Meddler(Callback):
