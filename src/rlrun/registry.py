@@ -90,7 +90,8 @@ def lookup(group: str, name: str) -> Any:
         known = names(group)
         near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{group}: unknown name {name!r}{hint} (registered: {', '.join(known)})")
+        listed = ", ".join(known)
+        raise ConfigError(f"{group}: unknown name {name!r}{hint} (registered: {listed}; plugins=[FILE] adds a file's)")
     return classes[name]
 
 

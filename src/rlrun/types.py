@@ -120,10 +120,10 @@ class Timesteps(TypedDict, total=False):
     # Reward of the environment, plus intrinsic rewards. In a Transition: the discounted sum over `n_steps` timesteps.
     # Written by buffers/replay.py, buffers/rollout.py, core/addon.py, addons/rewards/total.py; read by agents.
     reward: "Tensor"  # [...], or [..., columns] for reward vectors
-    # 1 or True where the episode terminated: no bootstrap. In a Transition: whether its last timestep terminated.
+    # Where the episode terminated: no bootstrap. In a Transition: whether its last timestep terminated, as a float.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents.
     terminated: "Tensor"  # [...]
-    # 1 or True where the episode was truncated: bootstrap from `next_obs`.
+    # Where the episode was truncated: bootstrap from `next_obs`. In a Transition, a float.
     # Written by buffers/replay.py, buffers/rollout.py; read by on-policy agents.
     truncated: "Tensor"  # [...]
     # Weight of the row in every loss: 0 for a masked step, else the importance weight of prioritised replay or 1.
