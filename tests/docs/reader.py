@@ -51,7 +51,7 @@ DATA_SETS = ("expert-v0", "mixed-v0", "pendulum-expert-v0", "pendulum-random-v0"
 
 def forget_own() -> None:
     """Forgets the reader's modules and what they registered."""
-    forget("my_", "mine", "reach", "my-v0", "munchausen", "small_dqn", "logistic", "early_stop", "shaped")
+    forget("my_", "mine", "reach-v0", "my-v0", "walk-v0", "munchausen", "small_dqn", "logistic", "early_stop", "shaped")
 
 
 @cache

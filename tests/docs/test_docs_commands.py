@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from fake_slurm import HOME, FakeSlurm
+from once import filled_once
 from pages import PAGES, ROOT, commands, errors, inline
-from reader import DATA_SETS, composed, forget_own, placed, searched, trained
+from reader import DATA_SETS, composed, forget_own, furnish, placed, searched, trained
 
 from rlrun import cli
 from rlrun.cli import main, sweep
@@ -74,6 +75,19 @@ COMMANDS = {line: words for line, words in BLOCKS.items() if line not in NOT_RUN
 MENTIONS = {line: words for line, words in TEXTS.items() if is_mention(words)}
 ERRORS = {command: lines for page in PAGES for command, lines in errors(page)}
 SHORT = {line: words for line, words in TEXTS.items() if line not in COMMANDS | NOT_RUN | MENTIONS | ERRORS}
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a reader, which tests copy before they change it."""
+
+    def fill(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setenv("OMP_NUM_THREADS", "1")
+            furnish(folder)
+
+    return filled_once(tmp_path_factory, "reader", fill)
 
 
 @pytest.fixture

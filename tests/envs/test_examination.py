@@ -30,7 +30,7 @@ HERE, SOURCE = Path(__file__).parent, Path(rlrun.__file__).parents[1]
 LIMIT = 0.4  # timeout of an environment that hangs, in seconds
 ID = "breaking:breaking/Breaking-v0"
 REASONS = {
-    "raise": "RuntimeError: broken on purpose",
+    "raise": "RuntimeError: broken on purpose in breaking, line 19",
     "hang": f"no answer within env.timeout_s={LIMIT:g}",
     "exit": "its process ended, exit code 7",
     "crash": "its process was ended by SIGSEGV",

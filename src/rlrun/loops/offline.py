@@ -47,6 +47,9 @@ class Offline(OffPolicy):
                 f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which {lacks}"
             )
 
+    def first_update(self) -> tuple[str, int]:
+        return "", 0  # there is no warm-up
+
     @property
     def recorded(self) -> Replay:
         """The buffer that stores the transitions of the data sets."""
