@@ -218,7 +218,8 @@ def test_keys_of_a_file_are_shown_as_its_own(workplace: Path, capsys: Any) -> No
     assert "algo.population 4 file_algo.py steps tried per generation" in lines
 
 
-def test_sizes_of_a_run_with_a_file_are_estimated(workplace: Path, capsys: Any) -> None:
+def test_sizes_of_a_run_with_a_file_are_estimated(workplace: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("rlrun.run.dry_run.MEASURED_S", 0.1)
     assert main(["train", "algo=./file_algo.py", "env=CartPole", *QUIET, "--dry-run"]) == 0
     assert "nothing was written" in capsys.readouterr().out
 

@@ -97,6 +97,7 @@ def home(reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     shutil.copytree(reader, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("rlrun.run.dry_run.MEASURED_S", 0.1)
     monkeypatch.syspath_prepend(str(folder))
     yield folder
     forget_own()
