@@ -167,7 +167,7 @@ def nearest_key(key: str, tree: Tree) -> str:
     if isinstance(home, dict) and (near := closest(name, home)):
         return did_you_mean(f"{section}.{near}".lstrip("."))
     by_name: dict[str, str] = {}
-    for path in sorted(paths(tree), key=lambda path: not path.startswith("algo.")):
+    for path in sorted(paths(tree), key=lambda path: not path.startswith("algo.")):  # the algorithm's keys first
         by_name.setdefault(path.rpartition(".")[2], path)
     near = closest(name, by_name, ELSEWHERE)
     if near is None and section == "env":

@@ -15,7 +15,7 @@ from rlrun.errors import ConfigError
 
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
-AROUND = {"loop": "onpolicy", "buffer": "replay"}  # class attributes of an algorithm that choose these parts; examples
+AROUND = {"loop": "onpolicy", "buffer": "replay"}  # class attributes of an algorithm that choose parts; example names
 
 
 class Declared(NamedTuple):

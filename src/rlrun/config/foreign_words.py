@@ -290,6 +290,7 @@ def explanation(key: str) -> str:
     if found := _candidates(name):
         counterpart = found[0].partition(" ")[0]
         return "" if counterpart == key else f"; it corresponds to {counterpart}, which this algorithm does not have"
-    if plain(name) in NOTHING and key.count(".") < 2:
+    is_in_part = key.count(".") > 1  # the names of other libraries are not in parts such as algo.loop
+    if plain(name) in NOTHING and not is_in_part:
         return f"; rlrun has {NOTHING[plain(name)]}"
     return ""

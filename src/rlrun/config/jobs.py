@@ -26,7 +26,7 @@ class Job:
 
 
 def add_m(word: Word) -> str:
-    """Returns the advice about a word with several values."""
+    """Returns the advice about a word with several values, for a command that trains one run."""
     return "add -m to run a job for each"
 
 
