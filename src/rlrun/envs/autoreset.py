@@ -9,11 +9,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from rlrun.envs.slot import EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.wrappers import CONTINUES
+from rlrun.errors import ConfigError
+from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
 
 Obs = Any  # array [num_envs, ...], or a dict of such arrays
+FINAL = ("final_obs", "final_observation")  # keys of infos; the second one was Gymnasium's before 1.0
 
 
 class Raw(NamedTuple):
@@ -55,17 +59,14 @@ class SameStep:
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
-        if not infos:
+        if not infos and not np.count_nonzero(truncated):
             return Raw(obs, reward, terminated, truncated, None, None)
-        final = infos.get("final_obs")
-        if final is not None:
-            final = _placed(obs, final)
         return Raw(
             obs,
             reward,
             terminated,
             truncated,
-            final,
+            final_observations(obs, terminated, truncated, infos),
             weight=None,
             measures=infos.get("measures"),
             success=success(infos),
@@ -82,6 +83,7 @@ class Disabled(SameStep):
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
+        check_no_final(infos)
         ended = terminated | truncated
         if not ended.any():
             return Raw(obs, reward, terminated, truncated, None, None)
@@ -112,6 +114,7 @@ class NextStep(SameStep):
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
+        check_no_final(infos)
         was, self.resetting = self.resetting, terminated | truncated
         weight = None
         if was.any():
@@ -129,8 +132,49 @@ ADAPTERS = {
 
 
 def adapter(venv: GymVectorEnv) -> SameStep:
-    """Returns the adapter for the autoreset mode in a vector env's metadata. The default is Gymnasium's, NEXT_STEP."""
-    return ADAPTERS[AutoresetMode(venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))](venv)
+    """Returns the adapter for the autoreset mode in a vector env's metadata. Raises ConfigError if it declares none."""
+    declared = venv.metadata.get("autoreset_mode")
+    try:
+        return ADAPTERS[AutoresetMode(declared)](venv)
+    except ValueError:
+        modes = ", ".join(mode.name for mode in AutoresetMode)
+        raise ConfigError(
+            f"env: {type(venv.unwrapped).__name__}.metadata['autoreset_mode'] is {declared}; declare when its "
+            f"environments are reset, by a member of gymnasium.vector.AutoresetMode: {modes}"
+        ) from None
+
+
+def final_observations(obs: Obs, terminated: np.ndarray, truncated: np.ndarray, infos: dict[str, Any]) -> Obs | None:
+    """Returns a copy of `obs` with the final observations in the rows of ended episodes; None if infos hold none.
+
+    They are an object array [num_envs], or a batch like `obs`. Raises EnvError if a truncated episode has none, because
+    its target bootstraps from it.
+    """
+    key = next((name for name in FINAL if name in infos), FINAL[0])
+    given, there = infos.get(key), infos.get(f"_{key}")
+    out = None
+    if given is not None:
+        out = copied(obs)
+    for index in np.flatnonzero(terminated | truncated).tolist():
+        row = None
+        if given is not None and (there is None or there[index]):
+            row = rows_of(given, index)
+        if row is not None:
+            put(out, index, row)
+        elif not terminated[index]:
+            raise EnvError(
+                index,
+                "its episode is truncated and its vector env resets within the step, but infos have no "
+                f"{FINAL[0]} for it, from which targets bootstrap",
+            )
+    return out
+
+
+def check_no_final(infos: dict[str, Any]) -> None:
+    """Raises EnvError if infos hold final observations, which only a vector env that resets within the step reports."""
+    for key in FINAL:
+        if key in infos:
+            raise EnvError(0, f"infos hold {key}, so its autoreset_mode must be SAME_STEP")
 
 
 def success(infos: dict[str, Any]) -> np.ndarray | None:
@@ -149,18 +193,6 @@ def success(infos: dict[str, Any]) -> np.ndarray | None:
 def copied(obs: Obs) -> Obs:
     """Returns a copy of an observation."""
     return mapped(np.copy, obs)
-
-
-def _placed(obs: Obs, final: np.ndarray) -> Obs:
-    """Returns a copy of `obs` with the final observations in their rows.
-
-    final: object array [num_envs], None in rows whose episode continues.
-    """
-    out = copied(obs)
-    for index, row in enumerate(final):
-        if row is not None:
-            put(out, index, row)
-    return out
 
 
 def put(out: Obs, index: int, row: Any) -> None:

@@ -14,6 +14,7 @@ from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
 from rlrun.envs.wrappers import CONTINUES
+from rlrun.nested import index as rows_of
 
 
 class VectorPool(VectorEnv):
@@ -78,6 +79,7 @@ class VectorPool(VectorEnv):
         for index, result in enumerate(self._results(begun)):
             if result is None:
                 truncated[index] = True
+                infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = rows_of(self.observations, index)
                 continue
             reward, terminated[index], truncated[index], held, logged, final, success, own_return, continues = result
             if self.reward_shape or type(reward) is np.ndarray:
