@@ -269,7 +269,6 @@ OPENERS = {
     "config/declared.py": "plug-ins that the user types",
     "config/compose.py": "their YAML",
     "imports.py": "their text, for its digest",
-    "run/data.py": "our own YAML",
     "operating_system.py": "/proc, and files with a pid",
     "engine/hardware_profile.py": "the user's own measurements",
     "envs/downloads.py": "new files in the user's own cache, and the address itself",

@@ -11,9 +11,10 @@ import yaml
 from rlrun import memory
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
+from rlrun.config.reach import names_file
 from rlrun.config.schema import EnvConfig, run_config
 from rlrun.envs import untrusted, verdicts
-from rlrun.envs.untrusted import check_environment, names_file
+from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError
 
 ID = "breaking:breaking/Breaking-v0"

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from rlrun.config import check, declared, loggers, sources
+from rlrun.config import check, declared, loggers, preset_files, sources
 from rlrun.config.declared import Declared
 from rlrun.errors import ConfigError
 from rlrun.imports import is_path, module_of
@@ -74,10 +74,7 @@ class UnwrittenNames(ConfigSource):
             base = "_atari" if "ALE/" in name else "_base"
             config = {"defaults": [base, "_self_"], "id": name}
         elif group == "preset" and sources.is_preset_path(f"{name}.yaml"):
-            text = Path(f"{name}.yaml").read_text(encoding="utf-8")
-            return ConfigResult(
-                self.provider, self.full_path(), OmegaConf.create(text), ConfigSource._get_header_dict(text)
-            )
+            config = preset_files.read(f"{name}.yaml", self.folders)
         elif group == "preset":
             config = {"defaults": [preset_file(name, self.folders)]}
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlrun.config import check, environments, foreign_words, loggers, sources
+from rlrun.config import check, environments, foreign_words, loggers, preset_files, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError
 
@@ -177,7 +177,7 @@ def _part_fault(word: Word, composition: Composition) -> str:
 
 
 def _job(composer: Composer, words: Sequence[Word]) -> Job:
-    composition, _, unknown, faults = composed(composer, words)
+    composition, choices, unknown, faults = composed(composer, words)
     good = []
     for word in words:
         if word.is_group or word.section in unknown:
@@ -188,6 +188,10 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
         else:
             good.append(word)
     values = composition.values(good)
+    if sources.is_preset_path(values["preset"] or ""):
+        others = [word for word in choices if not word.startswith("preset=")]
+        without = composer.compose([*others, choice("preset", NO_PRESET)]).values(good)
+        faults += preset_files.added(values["preset"], values, without)
     lacking: list[str] = []
     if not unknown:
         lacking = list(check.missing(values))
@@ -286,7 +290,9 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
     if group == "preset" and name.endswith(".yaml"):
-        return sources.preset_path_fault(name)
+        if sources.is_preset_path(name):
+            return None  # composing reads the file, as untrusted data
+        return f"preset={name}: no such file"
     if group == "env" and not name.startswith("_"):
         return environments.fault(name, names, plugins)
     known = list(names)

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rlrun import files
 from rlrun.config import declared
 from rlrun.errors import ConfigError
 from rlrun.imports import advice, homes, is_found, is_path, source_of
 
-PRESET_SECTIONS = ("defaults", "trainer", "env", "network", "algo")  # of a preset that is named by its path
 CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
 
@@ -90,23 +88,6 @@ def by_name(words: Sequence[str]) -> list[str]:
 def is_preset_path(name: str) -> bool:
     """Returns whether a preset is named by the path of its file, such as the best.yaml of a sweep."""
     return name.endswith(".yaml") and Path(name).is_file()
-
-
-def preset_path_fault(name: str) -> str | None:
-    """Returns the fault of a preset that is named by its path, or None. Such a file may be untrusted, so it must not
-    name code."""
-    try:
-        values = yaml.safe_load(files.read(Path(name), files.CONFIG_BYTES))
-    except (OSError, yaml.YAMLError):
-        return f"preset={name}: no such file"
-    if not isinstance(values, dict):
-        return f"preset={name}: must be a mapping of config keys to values"
-    for section in values:
-        if section not in PRESET_SECTIONS:
-            return f"preset={name}: sets {section}, but may set only {', '.join(PRESET_SECTIONS)}"
-    if isinstance(values.get("env"), dict) and "id" in values["env"]:
-        return f"preset={name}: sets env.id; choose the environment with env=..."
-    return None
 
 
 def _name_in(path: str, group: str) -> str:

@@ -12,6 +12,7 @@ from rlrun.errors import ConfigError
 DEPTH = 64  # maximum nesting of lists and mappings
 CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"  # of a run
 SWEEP = "sweep.yaml"  # of a sweep
+HUGE = 1e100  # larger numbers of an untrusted file are refused, because sums with them would be meaningless
 
 
 def to_yaml(values: Any) -> str:
@@ -117,10 +118,13 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
+    """Raises ConfigError for values that are nested too deeply, and for integers that are too large to be shown."""
+    if type(values) is int and abs(values) > HUGE:
+        raise ConfigError(f"{path}: holds a whole number above {HUGE:g}")
     if depth > DEPTH:
         raise ConfigError(f"{path}: nested more than {DEPTH} levels deep")
     if isinstance(values, dict):
-        values = list(values.values())
+        values = [*values, *values.values()]
     if isinstance(values, list):
         for value in values:
             _check_depth(value, path, depth + 1)

@@ -5,9 +5,7 @@ a worker with limited time and memory. Arguments that name files or open windows
 """
 
 import contextlib
-import os
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun import memory, operating_system
-from rlrun.config.check import leaves, show
+from rlrun.config.reach import of_arguments
 from rlrun.config.schema import EnvConfig
 from rlrun.core.curriculum import Curriculum
 from rlrun.core.random import Stream
@@ -75,40 +73,14 @@ def reads_table(cfg: EnvConfig) -> bool:
 
 def check_typed_again(sections: Mapping[str, dict[str, Any]], id: str, typed: Mapping[str, Any]) -> None:
     """Raises ConfigError for each argument that names a file or opens a window, unless the user typed it too."""
-    own_tables = id.startswith(OURS)
     faults = []
     for section, values in sections.items():
-        for key, value in leaves(values):
-            word = f"env.{section}.{key}"
-            again = shlex.quote(f"{word}={show(value)}")
-            if word in typed or (own_tables and key.partition(".")[0] in READ_BY_RLRUN):
-                continue
-            if key == "render_mode" and value == "human":
-                faults.append(f"{word}=human: opens a window; if you want that, add {again}")
-            elif any(map(names_file, texts(value))):
-                faults.append(f"{word}: names a file, which the environment may read; if you trust it, add {again}")
+        for found in of_arguments(f"env.{section}", values):
+            argument = found.key.removeprefix(f"env.{section}.").partition(".")[0]
+            if found.key not in typed and not (id.startswith(OURS) and argument in READ_BY_RLRUN):
+                faults.append(found.line)
     if faults:
         raise ConfigError(*faults)
-
-
-def texts(value: Any) -> Iterator[str]:
-    """Yields every string in a value of a config, including the keys of dicts."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for part in value:
-            yield from texts(part)
-    elif isinstance(value, dict):
-        yield from texts([*value, *value.values()])
-
-
-def names_file(text: str) -> bool:
-    """Returns whether a text could be the path of a file: it contains a separator, or a file of this name exists."""
-    if "/" in text or os.sep in text or text.startswith("~"):
-        return True
-    with contextlib.suppress(ValueError):  # raised for a null character
-        return os.path.lexists(text)
-    return False
 
 
 def maker(one: Recipe) -> Make:

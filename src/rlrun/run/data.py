@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from rlrun import data_files
+from rlrun.config.reach import published
 from rlrun.config.schema import EnvConfig, RunConfig
-from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.datasets import folders
 from rlrun.envs import downloads
@@ -88,7 +86,7 @@ def check_stored_sources(values: Mapping[str, Any]) -> None:
         if not isinstance(kwargs, Mapping):
             continue
         source = kwargs.get("source")
-        if source is None or source in _published():
+        if source is None or source in published():
             continue
         if _is_cached(source) and not kwargs.get("force_download"):
             continue
@@ -146,16 +144,6 @@ def _changed(name: str, then: Any, now: str) -> str:
 
 def _reads_tables(id: Any) -> bool:
     return isinstance(id, str) and id.rpartition(":")[2].startswith(OURS)
-
-
-def _published() -> list[Any]:
-    """Returns the downloads in rlrun's own YAML: {url, sha256} of each."""
-    sources = []
-    for path in sorted((CONF / "env").glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        if "source:" in text:
-            sources.append(yaml.safe_load(text)["kwargs"]["source"])
-    return [source for source in sources if source]
 
 
 def _is_cached(source: Any) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlrun.config import check, sources
+from rlrun.config import check, preset_files, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import to_yaml
@@ -23,13 +23,23 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     words: the settings that all runs of the sweep share. searched: the trial's values. headline: the first comment.
     """
     (job,) = jobs(words)
-    defaults: list[str | dict[str, str]] = []
-    if job.values["preset"] is not None:
-        defaults.append(f"/preset/{job.values['preset']}")
-    settings = {f"trainer.{key}": job.values["trainer"][key] for key in BUDGET}
     composer = Composer.of(words)
+    bases: list[str] = []
+    chosen: dict[str, str] = {}
+    tree: dict[str, Any] = {}
+    base = job.values["preset"]
+    if base is not None and sources.is_preset_path(base):  # copied, because a preset may not lead to another file
+        tree = preset_files.read(base, composer.folders)
+        for entry in tree.pop("defaults", []):
+            if isinstance(entry, dict):
+                chosen |= entry
+            elif entry != "_self_":
+                bases.append(entry)
+    elif base is not None:
+        bases.append(f"/preset/{base}")
+    settings = {f"trainer.{key}": job.values["trainer"][key] for key in BUDGET}
     for word in map(composer.read, words):
-        if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env"):
+        if word.section not in preset_files.SECTIONS or word.key in ("algo", "env"):
             continue
         if word.key == "trainer":  # only the values that it changes, so that the preset works with any trainer
             (plain,) = jobs([other for other in words if other != word.text])
@@ -39,10 +49,11 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
         if not word.is_group:
             settings[word.key] = check.lookup(word.key, job.values)
         elif word.is_part:
-            defaults.append({f"override /{word.key.replace('.', '/')}@{word.key}": word.raw})
+            chosen[f"override /{word.key.replace('.', '/')}@{word.key}"] = word.raw
         else:
-            defaults.append({f"override /{word.key}": word.raw})
-    tree: dict[str, Any] = {"defaults": [*defaults, "_self_"]}
+            chosen[f"override /{word.key}"] = word.raw
+    parts = [{key: name} for key, name in chosen.items()]
+    tree = {"defaults": [*bases, *parts, "_self_"]} | tree
     for key, value in (settings | dict(searched)).items():
         *sections, name = key.split(".")
         home = tree
