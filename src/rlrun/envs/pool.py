@@ -82,8 +82,6 @@ class VectorPool(VectorEnv):
                 infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = rows_of(self.observations, index)
                 continue
             reward, terminated[index], truncated[index], held, logged, final, success, own_return, continues = result
-            if self.reward_shape or type(reward) is np.ndarray:
-                self._check_reward(index, np.shape(reward))
             rewards[index] = reward
             if held is not None:
                 infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = held.n_steps
@@ -104,15 +102,6 @@ class VectorPool(VectorEnv):
         """Raises EnvError if an environment's spaces or reward shape differ from those of the first environment."""
         if form != self.form:
             raise EnvError(index, "its spaces or its reward shape differ from those of the first environment")
-
-    def _check_reward(self, index: int, shape: tuple[int, ...]) -> None:
-        """Raises EnvError if a reward does not have the declared shape."""
-        if math.prod(shape) == math.prod(self.reward_shape):
-            return
-        declared = "it has no reward_space"
-        if self.reward_shape:
-            declared = f"its reward_space declares {self.reward_shape}"
-        raise EnvError(index, f"its reward has shape {shape}, but {declared}")
 
     def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """Calls `EnvSlot.method` in all rows. Row i gets item i of every column as arguments.

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun.config.schema import config
+from rlrun.envs.returned import reward
 from rlrun.registry import register
 
 
@@ -73,9 +74,11 @@ class OwnReward(gym.Wrapper):
 
     def restart(self) -> None:
         """Sets the sum to 0. Call it after all wrappers have been reset, since some take steps during their reset."""
-        self.total = np.zeros(math.prod(reward_shape(self.env)))
+        self.shape = reward_shape(self.env)
+        self.total = np.zeros(math.prod(self.shape))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         answer = self.env.step(action)
-        self.total = self.total + np.ravel(np.asarray(answer[1], np.float32))  # float32, as the rewards of the agent
+        own = np.asarray(reward(answer[1], self.shape), np.float32)  # float32, as the rewards of the agent
+        self.total = self.total + own.ravel()
         return answer

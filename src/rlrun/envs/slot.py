@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 
 from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
 from rlrun.envs.hold import HELD, Held, holds
 from rlrun.envs.replay import Episode
+from rlrun.envs.returned import ReturnedError, check_observation, flag
+from rlrun.envs.returned import reward as read_reward
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.envs.wrappers import CONTINUES
@@ -68,6 +69,7 @@ class EnvSlot(gym.Wrapper):
         self.applied: dict[str, float] = {}  # attributes as the current episode has them
         self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
+        self.declared = self.env.observation_space
         self.options = None
         if instance_seed is not None:
             self.options = {"instance_seed": instance_seed}
@@ -88,10 +90,16 @@ class EnvSlot(gym.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
+            check_observation(self.declared, obs)
+            reward = read_reward(reward, self.reward_shape)
+            terminated = flag("its terminated", terminated)
+            truncated = flag("its truncated", truncated)
+            self.held = info.get(HELD)
+            if self.held is not None:
+                self.held = self.held._replace(reward=read_reward(self.held.reward, self.reward_shape))
         except Exception as error:
             raise fault(self.index, error) from error
         self.logged = take_logged()
-        self.held = info.get(HELD)
         for key in self.log_info:
             if key in info:
                 self.logged.append((key, number(self.index, key, info[key])))
@@ -245,7 +253,7 @@ class EnvSlot(gym.Wrapper):
             self._apply(options.pop(PARAMETERS))
         try:
             obs, info = self.env.reset(seed=seed, options=options)
-            check_observation(self.observation_space, obs)
+            check_observation(self.declared, obs)
         except Exception as error:
             raise fault(self.index, error) from error
         self.continues = info.get(CONTINUES, False)
@@ -355,23 +363,10 @@ def fault(index: int, error: Exception) -> EnvError:
     return EnvError(index, line(error), traceback.format_exc())
 
 
-def check_observation(space: gym.Space, obs: Any) -> None:
-    """Raises ValueError if an observation does not have the shape and dtype of its space. Called after resets only."""
-    if isinstance(space, spaces.Dict):
-        for key, part in space.items():
-            check_observation(part, obs[key])
-        return
-    shown = np.asarray(obs)
-    if shown.shape != space.shape or not np.can_cast(shown.dtype, np.dtype(space.dtype), "same_kind"):
-        raise ValueError(
-            f"its observation is {shown.dtype} {shown.shape}, but its space declares {space.dtype} {space.shape}"
-        )
-
-
 def line(error: Exception) -> str:
     """Returns the message of an exception as one line."""
     if isinstance(error, EnvError):
         return error.reason
-    if isinstance(error, NotSavableError):
+    if isinstance(error, NotSavableError | ReturnedError):
         return str(error)
     return traced(error)

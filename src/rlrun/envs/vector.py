@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
+from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
@@ -25,6 +26,7 @@ from rlrun.envs.obs_adapter import as_tensors
 from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
 from rlrun.envs.recording import tiled
+from rlrun.envs.returned import ReturnedError, check_observation
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
@@ -100,6 +102,7 @@ class VectorEnv(nn.Module):
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = conversion(venv.single_action_space)
+        self.batch = batch_space(venv.single_observation_space, venv.num_envs)
         obs_space = as_tensors(venv.single_observation_space)
         rewards = math.prod(self.reward_shape)
         native = venv.single_action_space
@@ -249,6 +252,8 @@ class VectorEnv(nn.Module):
             self.pool.idle = clock.cut
         try:
             raw = self.adapter.step(self.actions.to_native(actions))
+            if self.pool is None:  # an EnvSlot has checked its own observation
+                check_observation(self.batch, raw.obs)
         except Exception as error:
             raise self._stopped(error) from error
         if self.lost or clock.cut or clock.restarts:
@@ -506,6 +511,8 @@ class VectorEnv(nn.Module):
     def _reset(self, seeds: list[int] | None) -> Obs:
         try:
             obs, _ = self.venv.reset(seed=seeds)
+            if self.pool is None:
+                check_observation(self.batch, obs)
         except Exception as error:
             raise self._stopped(error) from error
         self.adapter.restarted()
@@ -549,6 +556,8 @@ class VectorEnv(nn.Module):
         self._kill()
         if isinstance(error, EnvError):
             return RunError(f"{self._named(error.index)}: {error.reason}")
+        if isinstance(error, ReturnedError):
+            return RunError(f"env {self.name}, step {self.clock.steps}: {error}")
         return RunError(f"env {self.name}, step {self.clock.steps}: {reason(error)}")
 
     def _named(self, index: int) -> str:

@@ -1,0 +1,149 @@
+"""Reads what an environment returns in a step. A value that cannot be stored as it is raises a ReturnedError."""
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+WHOLE = "biu"  # kinds of dtypes: bool, signed, unsigned
+NUMBER = int | float | np.integer | np.floating | np.bool_
+
+
+class ReturnedError(ValueError):
+    """An environment returned a value of a wrong form. The message is one line."""
+
+
+def check_observation(space: Space, obs: Any, keys: tuple[str, ...] = ()) -> None:
+    """Raises ReturnedError if storing an observation with the dtype of its space could change its shape or a value.
+
+    A space of whole numbers takes no floats. A discrete value must also lie in its space. A value of a Box may be
+    outside its bounds, which many environments only estimate. keys: of this entry in nested Dict spaces.
+    """
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            check_observation(part, _entry(obs, key, keys), (*keys, key))
+        return
+    if type(obs) is np.ndarray and obs.dtype == space.dtype and obs.shape == space.shape:
+        if isinstance(space, spaces.Box) or np.count_nonzero(_inside(space, obs)) == obs.size:
+            return
+    elif isinstance(obs, int | np.integer) and isinstance(space, spaces.Discrete) and _inside(space, obs):
+        return
+    _check_array(space, np.asarray(obs), keys)
+
+
+def reward(value: Any, shape: tuple[int, ...]) -> float | np.ndarray:
+    """Returns a reward as a number, or as an array of this shape for reward vectors. Raises ReturnedError."""
+    if isinstance(value, NUMBER) and not shape:
+        return float(value)
+    found = np.shape(value)
+    if math.prod(found) != math.prod(shape):
+        declared = "it has no reward_space"
+        if shape:
+            declared = f"its reward_space declares {shape}"
+        raise ReturnedError(f"its reward has shape {tuple(found)}, but {declared}")
+    if not shape:
+        return number("its reward", value)
+    array = np.asarray(value)
+    if array.dtype.kind not in WHOLE + "f":
+        raise ReturnedError(f"its reward is {value!r} instead of numbers of shape {shape}")
+    return array.reshape(shape)
+
+
+def number(name: str, value: Any) -> float:
+    """Returns a number, or the only element of an array, tensor or list, as a float. Raises ReturnedError."""
+    if isinstance(value, NUMBER):
+        return float(value)
+    one = value
+    if math.prod(np.shape(one)) == 1:
+        while isinstance(one, list | tuple):
+            one = one[0]
+        if hasattr(one, "item"):
+            one = one.item()
+    try:
+        if not isinstance(one, str | bytes):
+            return float(one)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ReturnedError(f"{name} {_shown(value)} instead of being a number")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns a bool, also given as 0 or 1 or as the only element of an array. Raises ReturnedError."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    found = number(name, value)
+    if found not in (0.0, 1.0):
+        raise ReturnedError(f"{name} {_shown(value)} instead of being True or False")
+    return found == 1.0
+
+
+def fraction(name: str, value: Any) -> float:
+    """Returns a number from 0 to 1; a bool is 0 or 1. Raises ReturnedError."""
+    found = number(name, value)
+    if not 0.0 <= found <= 1.0:
+        raise ReturnedError(f"{name} {_shown(value)} instead of being True, False or a fraction")
+    return found
+
+
+def _shown(value: Any) -> str:
+    """Returns "is <value>", or "has shape <shape>" for a list, an array or a tensor."""
+    shape = tuple(np.shape(value))
+    if shape:
+        return f"has shape {shape}"
+    return f"is {value!r}"
+
+
+def _entry(obs: Any, key: str, keys: tuple[str, ...]) -> Any:
+    try:
+        return obs[key]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise ReturnedError(f"{_name(keys)} has no entry {key!r}, which its space declares") from None
+
+
+def _inside(space: Any, values: Any) -> Any:
+    """Returns which values of an observation lie in a space that is not a Box."""
+    if isinstance(space, spaces.MultiBinary):
+        return (values & 1) == values
+    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return (values >= space.start) & (values - space.start < count)
+
+
+def _check_array(space: Any, values: np.ndarray, keys: tuple[str, ...]) -> None:
+    """Does the work of `check_observation` for one entry, whatever its dtype."""
+    dtype = np.dtype(space.dtype)
+    kinds = WHOLE
+    if dtype.kind == "f":
+        kinds = WHOLE + "f"
+    if values.shape != space.shape or values.dtype.kind not in kinds:
+        raise ReturnedError(
+            f"{_name(keys)} is {values.dtype} {values.shape}, but its space declares {space.dtype} {space.shape}"
+        )
+    if dtype.kind == "f":
+        return
+    stored = values.astype(dtype)
+    fits = stored == values
+    if not isinstance(space, spaces.Box):
+        fits = fits & _inside(space, stored)
+    if fits.all():
+        return
+    place = tuple(np.argwhere(~fits)[0].tolist())
+    raise ReturnedError(f"{_name((*keys, *place))} is {values[place]}, but its {_allowed(space, place)}")
+
+
+def _allowed(space: Any, place: tuple[int, ...]) -> str:
+    """Returns the values that a space allows at a place, as text."""
+    lowest, highest = 0, 1
+    if isinstance(space, spaces.Discrete):
+        lowest, highest = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        lowest = space.start[place]
+        highest = lowest + space.nvec[place] - 1
+    elif space.dtype.kind in "iu":
+        lowest, highest = np.iinfo(space.dtype).min, np.iinfo(space.dtype).max
+    return f"{type(space).__name__} of {space.dtype} has whole numbers from {lowest} to {highest}"
+
+
+def _name(keys: tuple[Any, ...]) -> str:
+    """Returns the name of an entry of an observation: "its observation['camera'][0]"."""
+    return "its observation" + "".join(f"[{key!r}]" for key in keys)
