@@ -81,6 +81,8 @@ def test_state_of_a_curriculum_is_restored() -> None:
         ({"by": "steps", "values": [1.0, 2.0], "at": [5, 0]}, r"at=\[5.*\]: must be 2 increasing numbers"),
         ({"by": "success", "values": [1.0, 2.0], "at": [0, 1]}, "by=success needs one number at"),
         ({"by": "progress", "values": [1.0, 2.0], "at": [-5, 7]}, r"at=\[-5.0, 7.0\]: progress is from 0 to 1"),
+        ({"by": "steps", "values": [1.0, 2.0], "at": [-5, 7]}, r"at=\[-5.0, 7.0\]: steps are from 0 on"),
+        ({"by": "success", "values": [1.0, 2.0], "at": 2}, r"x\.at=2: a success rate is from 0 to 1"),
         ({"by": "return", "values": [1.0, 2.0], "at": 1, "episodes": 1e20}, r"\.episodes=1.*: must be less than or"),
         ({"by": "steps", "values": [1.0, 2.0], "at": "soon"}, r"\.at='soon': must be a valid list"),
         ({"by": "time", "values": [1.0, 2.0], "at": 1}, r"env\.schedule\.x\.by='time': must be 'steps'"),

@@ -11,7 +11,7 @@ from toys import toy, train
 from rlrun.core.loop import Loop
 from rlrun.core.schedule import NAMES, Schedule
 from rlrun.core.state import Optim
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 
 Build = Callable[..., Loop]
 
@@ -68,12 +68,22 @@ def test_schedule_resumes_from_its_state(name: str) -> None:
         ({"LambdaLR": {}}, "not supported, because it needs arguments other than numbers"),
         ({"StepLR": {}}, "step_size"),
         ({"linear": {"gamma": 0.9}}, "takes no gamma"),
+        ({"ExponentialLR": {"gamma": -0.5}}, r"ExponentialLR.gamma=-0.5: must be at least 0"),
+        ({"ExponentialLR": {"gamma": 1e308}}, "ExponentialLR reaches 1e.307, but a learning rate is from 0 to 3.4e.38"),
+        ({"StepLR": {"step_size": 0}}, "modulo by zero"),
     ],
 )
 def test_unknown_lr_schedule_is_refused(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         Schedule(0.1, values)
     assert "algo.lr_schedule" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_rate_that_leaves_its_range_stops_the_run() -> None:
+    schedule = Schedule(0.1, {"ExponentialLR": {"gamma": 2.0}})
+    with pytest.raises(RunError, match=r"algo\.lr_schedule: ExponentialLR reaches"):
+        for _ in range(200):
+            schedule(0.0)
 
 
 def test_a_tick_sets_the_rate_of_the_step_that_follows() -> None:

@@ -8,8 +8,10 @@ import torch
 from toys import toy, train
 
 from rlrun.cli import main
+from rlrun.core.curriculum import Curriculum
 from rlrun.core.scheduled import Schedules
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
+from rlrun.telemetry.hints import schedule_hints
 from rlrun.types import Context
 
 TO_0 = {"linear": {"end": 0.0}}
@@ -77,12 +79,56 @@ def test_learning_rate_of_the_critic_has_one_schedule(build: Build) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "shape", "line"),
+    [
+        ("clip_range", {"linear": {"end": -1e-9}}, "clip_range: reaches -1e-09, but algo.clip_range must be greater"),
+        ("learning_rate", {"exponential": {"end": -1.0, "steps": 9}}, "must be greater than 0"),
+        ("learning_rate", {"geometric": {"factor": 1e308}}, "must be at most 3.4e+38 in size"),
+        ("advantage.gae_lambda", {"geometric": {"factor": 1.2}}, "reaches 1.08, but algo.advantage.gae_lambda must be"),
+        ("advantage.gae_lambda", {"piecewise": {"values": [0.5, 1.5], "at": [1, 2]}}, "reaches 1.5"),
+        ("clip_range", {"piecewise": {"values": [0.1, 0.2], "at": [9, 9]}}, "must have increasing steps `at`"),
+        ("clip_range", {"piecewise": {"values": [0.1, 0.2], "at": [9]}}, "one for each value"),
+        ("clip_range", {"piecewise": {"values": [0.1], "at": [-9]}}, "at.0=-9: must be greater than or equal to 0"),
+    ],
+)
+def test_schedule_that_leaves_the_range_of_its_number_is_refused(key: str, shape: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Schedules(PPO | {"schedule": {key: shape}})
+    assert line in str(caught.value) and len(caught.value.faults) == 1
+
+
+def test_schedule_may_end_at_the_bound_of_an_open_range() -> None:
+    Schedules(PPO | {"schedule": {"clip_range": TO_0, "learning_rate": {"exponential": {"end": 0.0, "steps": 9}}}})
+
+
+def test_schedules_by_step_report_the_step_of_their_last_value(build: Build) -> None:
+    by_success = {"by": "success", "values": [1.0, 2.0], "at": 1}
+    by_step = {"by": "steps", "values": [1.0, 2.0], "at": [0, 500]}
+    curricula = {"gravity": by_step, "length": by_success}
+    points = {"clip_range": {"piecewise": {"values": [0.1, 0.2], "at": [9, 900]}}, "learning_rate": TO_0}
+    loop = build(toy("ppo", **{"algo.schedule": points}))
+    loop.curriculum = Curriculum(curricula)
+    assert [*loop.last_points()] == [("algo.schedule.clip_range", 900), ("env.schedule.gravity", 500)]
+    (line,) = schedule_hints(loop.last_points(), 500)
+    assert line.startswith("algo.schedule.clip_range: its value at step 900 is not reached")
+
+
+def test_geometric_growth_stops_the_run_where_it_leaves_the_range() -> None:
+    schedules = Schedules(PPO | {"schedule": {"advantage.gae_lambda": {"geometric": {"factor": 1.01}}}})
+    schedules.update(Context(updates=10, env_steps=0, progress=0.0))
+    for updates in (11, 10**6):
+        with pytest.raises(RunError, match=r"gae_lambda: reaches .*, but algo.advantage.gae_lambda must be"):
+            schedules.update(Context(updates=updates, env_steps=0, progress=0.0))
+
+
+@pytest.mark.parametrize(
     ("word", "line"),
     [
         ("gamma={linear: {end: 1}}", "gamma: cannot change during a run (these can: advantage.gae_lambda,"),
         ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, exponential, geometric, piecewise"),
         ("clip_range={linear: {}}", "clip_range.linear.end: missing"),
         ("clip_range=0.1", "clip_range=0.1: must be one of linear, exponential, geometric, piecewise"),
+        ("clip_range={piecewise: {values: [-1], at: [0]}}", "clip_range: reaches -1, but algo.clip_range must be"),
     ],
 )
 def test_impossible_schedules_are_refused_in_one_line(word: str, line: str, capsys: Any, tmp_path: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import rlrun
 from rlrun.cli import main
-from rlrun.config.schema import StopWhenConfig
+from rlrun.config.schema import StopWhenConfig, parse
 from rlrun.errors import ConfigError, RunError
 from rlrun.run.stopping import StoppingRules
 from rlrun.snapshot.store import Store
@@ -61,6 +61,15 @@ def test_an_evaluation_without_the_metric_is_an_error() -> None:
         rules.see({"step": 1, "wall_s": 1.0, "eval/return_mean": 5.0})
     with pytest.raises(ConfigError, match=r"trainer.stop_when.metric='return': must be a metric of log rows"):
         rlrun.train(*WORDS, "trainer.stop_when.metric=return")
+
+
+def test_limit_of_a_success_rate_is_a_fraction() -> None:
+    rate = NEVER | {"metric": "eval/success_rate"}
+    parse(StopWhenConfig, rate | {"at_least": 1.0, "at_most": 0.0}, "trainer.stop_when")
+    for limit in ({"at_least": 2.0}, {"at_most": -0.5}):
+        with pytest.raises(ConfigError, match=r"^trainer\.stop_when: must have limits from 0 to 1, as a success rate"):
+            parse(StopWhenConfig, rate | limit, "trainer.stop_when")
+        parse(StopWhenConfig, NEVER | limit, "trainer.stop_when")
 
 
 def test_a_rule_ends_a_run_which_a_resume_leaves_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ T = TypeVar("T")
 MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
 LONGEST_NAME = 255  # bytes, the limit of file systems
 LONGEST_VALUE = 80  # letters of a value that a message shows
+SETTINGS = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # of every Config
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -31,8 +32,7 @@ def config(cls: type[T]) -> type[T]:
         is_setting = name in cls.__annotations__ and get_origin(cls.__annotations__[name]) is not ClassVar
         if is_setting and isinstance(value, list | dict):
             setattr(cls, name, field(default_factory=partial(copy.deepcopy, value)))
-    settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]
+    return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=SETTINGS)(cls)  # type: ignore[return-value]
 
 
 @config
@@ -154,6 +154,21 @@ def scheduled_of(cls: type) -> list[str]:
 
 
 @cache
+def _type_of(cls: type, field: str) -> pydantic.TypeAdapter[Any]:
+    hint = get_type_hints(cls, include_extras=True)[field]
+    return pydantic.TypeAdapter(hint, config=SETTINGS)
+
+
+def number_fault(cls: type, field: str, number: float) -> str | None:
+    """Returns why a field of a Config cannot have this number, such as "must be greater than 0", or None."""
+    try:
+        _type_of(cls, field).validate_python(number)
+    except pydantic.ValidationError as error:
+        return error.errors()[0]["msg"].replace("Input should", "must")
+    return None
+
+
+@cache
 def parts_of(cls: type) -> dict[str, str]:
     """Returns the fields of a Config that are parts, each with its group in the registry."""
     hints = get_type_hints(cls, include_extras=True)
@@ -241,6 +256,11 @@ class StopWhenConfig:
     times: PositiveInt
     plateau: PositiveInt | None
     hours: PositiveFloat | None
+
+    def __post_init__(self) -> None:
+        limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
+        if self.metric.endswith("/success_rate") and any(not 0 <= limit <= 1 for limit in limits):
+            raise PydanticCustomError("success_rate", "Input should have limits from 0 to 1, as a success rate has")
 
 
 @config
@@ -382,6 +402,9 @@ def _explain(where: str, fault: Any, cls: type) -> str:
         return f"{where}: unknown key{hint}"
     if fault["type"].startswith("missing"):
         return f"{where}: missing"
+    said = fault["msg"].replace("Input should", "must")
+    if not fault["loc"]:  # the fault of a whole section
+        return f"{where}: {said}"
     value = repr(fault["input"])
     shown = value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 3]}..."
-    return f"{where}={shown}: {fault['msg'].replace('Input should be', 'must be')}"
+    return f"{where}={shown}: {said}"

@@ -55,10 +55,14 @@ class Parameter:
                 raise ConfigError(
                     f"{key}: by={cfg.by} needs one number at=..., the mean of the next stage, and no linear"
                 )
+            if cfg.by == "success" and not 0 <= points[0] <= 1:
+                raise ConfigError(f"{key}.at={points[0]:g}: a success rate is from 0 to 1")
         elif len(points) != len(cfg.values) or sorted({*points}) != points:
             raise ConfigError(f"{key}.at={points}: must be {len(cfg.values)} increasing numbers, one for each value")
         elif cfg.by == "progress" and not 0 <= points[0] <= points[-1] <= 1:
             raise ConfigError(f"{key}.at={points}: progress is from 0 to 1")
+        elif points[0] < 0:
+            raise ConfigError(f"{key}.at={points}: steps are from 0 on")
 
     @property
     def by_results(self) -> bool:
@@ -116,6 +120,12 @@ class Curriculum(Module):
         for parameter in self.scheduled:
             for result in results.get(parameter.cfg.by, ()):
                 parameter.observe(float(result))
+
+    def last_points(self) -> Iterator[tuple[str, int]]:
+        """Yields the setting of each schedule by steps with the step of its last value."""
+        for parameter in self.scheduled:
+            if parameter.cfg.by == "steps":
+                yield f"env.schedule.{parameter.name}", int(parameter.cfg.at[-1])
 
     def values(self, steps: int, progress: float) -> dict[str, float]:
         """Returns the value of every parameter for episodes that begin now."""

@@ -1,5 +1,6 @@
 """Base class of loops, which collect steps from the environments and call the agent's `update`."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -59,6 +60,12 @@ class Loop(Module):
         Loops that do not know it return ("", 0).
         """
         return "", 0
+
+    def last_points(self) -> Iterator[tuple[str, int]]:
+        """Yields the setting of each schedule by steps with the step of its last value."""
+        yield from self.schedules.last_points()
+        if self.curriculum is not None:
+            yield from self.curriculum.last_points()
 
     def shorten_rollouts(self, transitions: int) -> float:
         """Limits the transitions of a rollout, to measure the time of a step. Returns the fraction that is left.

@@ -8,12 +8,15 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.functional.schedules import linear
 
 # Schedulers that need arguments other than numbers: functions, other schedulers, losses.
 UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR", "ReduceLROnPlateau"}
 NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
+LARGEST = torch.finfo(torch.float32).max
+TRIED = 100  # learning rates that are computed before a run starts
+ROUNDING = 1e-6  # error of torch's schedulers, which may give -1e-18 instead of 0, as a fraction of the first rate
 
 
 class StartsFresh:
@@ -24,7 +27,8 @@ class Schedule(nn.Module):
     """`{linear: {}}` falls to 0 over the run. `{ExponentialLR: {gamma: 0.9}}` is torch's scheduler, and each call is
     one step of it.
 
-    Raises ConfigError if torch has no scheduler of this name or it does not accept the settings.
+    Raises ConfigError if torch has no scheduler of this name, it does not accept the settings, or one of the first
+    learning rates is negative or too large.
     key: the key of the config that holds `values`, for messages.
     """
 
@@ -41,10 +45,18 @@ class Schedule(nn.Module):
             elif near:
                 what += f"; did you mean {near[0]!r}?"
             raise ConfigError(f"{key}.{name}: {what} (known: {', '.join(NAMES)})")
-        self.start, self.name, self.settings = learning_rate, name, settings
+        self.start, self.name, self.settings, self.key = learning_rate, name, settings, key
+        for setting, value in settings.items():
+            if isinstance(value, int | float) and value < 0:
+                raise ConfigError(f"{key}.{name}.{setting}={value}: must be at least 0")
         try:
             self.begin()
-        except (TypeError, ValueError) as error:
+            for _ in range(TRIED):
+                self(0.0)
+            self.begin()
+        except RunError as error:
+            raise ConfigError(str(error)) from None
+        except (TypeError, ValueError, ArithmeticError) as error:
             raise ConfigError(f"{key}: {name}: {error}") from None
 
     def begin(self) -> None:
@@ -58,10 +70,14 @@ class Schedule(nn.Module):
             raise TypeError(f"it takes no {min(self.settings)}")
 
     def forward(self, progress: float) -> float:
-        """Returns the learning rate for the next epoch or update. progress: of the run, from 0 to 1."""
+        """Returns the learning rate for the next epoch or update. progress: of the run, from 0 to 1.
+
+        Raises RunError if it is negative or too large."""
         if self.scheduler is None:
             return linear(self.start, 0.0, progress)
         rate = float(self.holder.param_groups[0]["lr"])
+        if not -ROUNDING * self.start <= rate <= LARGEST:
+            raise RunError(f"{self.key}: {self.name} reaches {rate:g}, but a learning rate is from 0 to {LARGEST:.2g}")
         self.holder.step()
         # after `total_steps` the last rate is kept, because OneCycleLR raises an error beyond
         if self.scheduler.last_epoch + 1 < getattr(self.scheduler, "total_steps", math.inf):

@@ -1,27 +1,34 @@
 """Hyperparameters on a schedule: `algo.schedule.<key>`, for every number that its Config declares as `Scheduled`."""
 
 import copy
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from rlrun import registry
 from rlrun.config.schema import (
+    NonNegativeInt,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
     ScheduledValue,
     config,
+    number_fault,
     parse,
     parts_of,
     scheduled_of,
 )
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.functional.schedules import exponential, geometric, linear
 from rlrun.types import Context, Metrics
+
+LARGEST = torch.finfo(torch.float32).max
 
 
 @config
@@ -35,6 +42,10 @@ class Linear:
         """Returns the value at a point of the run; start: the value in the config."""
         return linear(start, self.end, ctx.progress, self.fraction)
 
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes or approaches; all others lie between them and the start."""
+        return [self.end]
+
 
 @config
 class Exponential:
@@ -46,6 +57,10 @@ class Exponential:
     def value_at(self, start: float, ctx: Context) -> float:
         """Returns the value at a point of the run; start: the value in the config."""
         return exponential(start, self.end, ctx.env_steps, self.steps)
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes or approaches, as `Linear.reached`."""
+        return [self.end]
 
 
 @config
@@ -59,18 +74,31 @@ class Geometric:
         """Returns the value at a point of the run; start: the value in the config."""
         return geometric(start, self.factor, ctx.updates // self.updates)
 
+    def reached(self, start: float) -> list[float]:
+        """Returns the first new value. With a factor above 1, later ones are checked while the run trains."""
+        return [start * self.factor]
+
 
 @config
 class Piecewise:
     """Has the value values[i] from the environment step at[i] on, and the value in the config before."""
 
     values: list[float]
-    at: list[int]
+    at: list[NonNegativeInt]
+
+    def __post_init__(self) -> None:
+        is_increasing = all(one < other for one, other in pairwise(self.at))
+        if len(self.at) != len(self.values) or not is_increasing:
+            raise PydanticCustomError("piecewise", "Input should have increasing steps `at`, one for each value")
 
     def value_at(self, start: float, ctx: Context) -> float:
         """Returns the value at a point of the run; start: the value in the config."""
         reached = bisect_right(self.at, ctx.env_steps)
         return [start, *self.values][reached]
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes."""
+        return self.values
 
 
 SHAPES: dict[str, Any] = {
@@ -82,18 +110,39 @@ SHAPES: dict[str, Any] = {
 
 
 class ScheduledNumber(nn.Module):
-    """One hyperparameter. The parts of the agent hold the tensor `value`, which `update` changes in place."""
+    """One hyperparameter. The parts of the agent hold the tensor `value`, which `update` changes in place.
+
+    key: its dotted key below `algo`. cls: the Config that declares it. Raises ConfigError if the schedule leaves the
+    range of the number.
+    """
 
     value: Tensor
 
-    def __init__(self, start: float, shape: Any):
+    def __init__(self, start: float, shape: Any, key: str, cls: type):
         super().__init__()
-        self.start, self.shape = start, shape
+        self.start, self.shape, self.key, self.cls = start, shape, key, cls
+        self.grows = isinstance(shape, Geometric) and shape.factor > 1  # has no end that could be checked here
+        for value in shape.reached(start):
+            if fault := self.fault(value):
+                raise ConfigError(fault)
         self.register_buffer("value", torch.tensor(float(start)), persistent=False)  # it follows from the step
 
     def update(self, ctx: Context) -> None:
-        """Sets the value for a point of the run."""
-        self.value.fill_(self.shape.value_at(self.start, ctx))
+        """Sets the value for a point of the run. Raises RunError if it has grown out of its range."""
+        value = self.shape.value_at(self.start, ctx)
+        if self.grows and (fault := self.fault(value)):
+            raise RunError(fault)
+        self.value.fill_(value)
+
+    def fault(self, value: float) -> str | None:
+        """Returns why the number cannot have a value, or None. The end of an open range is allowed, because a schedule
+        approaches it: a learning rate may fall to 0."""
+        fault = number_fault(self.cls, self.key.rpartition(".")[2], math.nextafter(value, self.start))
+        if fault is None and abs(value) > LARGEST:
+            fault = f"must be at most {LARGEST:.2g} in size"
+        if fault is None:
+            return None
+        return f"algo.schedule.{self.key}: reaches {value:g}, but algo.{self.key} {fault}"
 
 
 class Schedules(nn.Module):
@@ -128,6 +177,12 @@ class Schedules(nn.Module):
         for number in self.numbers.values():
             number.update(ctx)
 
+    def last_points(self) -> Iterator[tuple[str, int]]:
+        """Yields the setting of each piecewise schedule with the step of its last value."""
+        for key, number in self.numbers.items():
+            if isinstance(number.shape, Piecewise) and number.shape.at:
+                yield f"algo.schedule.{key}", number.shape.at[-1]
+
     def report(self) -> Metrics:
         """Returns the present values by key."""
         return {key: number.value for key, number in self.numbers.items()}
@@ -136,9 +191,9 @@ class Schedules(nn.Module):
 def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber:
     """Returns the number with its schedule. Raises ConfigError if it cannot be scheduled."""
     path = f"algo.schedule.{key}"
-    known = sorted(schedulable(algo))
+    known = schedulable(algo)
     if key not in known:
-        raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(known)})")
+        raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(sorted(known))})")
     if key.rpartition(".")[2].endswith("learning_rate"):
         rate_key, rate_schedule = schedule_of_rate(key, algo)
         if rate_schedule:
@@ -150,7 +205,7 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber
     if not isinstance(home, int | float):
         shown = "null" if home is None else home
         raise ConfigError(f"{path}: algo.{key} is {shown}; give it a number to start from")
-    return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"))
+    return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key])
 
 
 def changed_at(algo: Mapping[str, Any], changes: Mapping[str, float], step: int) -> dict[str, Any]:
@@ -197,12 +252,13 @@ def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             raise ConfigError(f"algo.schedule.{key}={values}: must be one of {shapes}, such as {{linear: {{end: 0}}}}")
 
 
-def schedulable(values: Mapping[str, Any], group: str = "algo", prefix: str = "") -> Iterator[str]:
-    """Yields the dotted keys of an algorithm and its parts that may be scheduled."""
+def schedulable(values: Mapping[str, Any], group: str = "algo", prefix: str = "") -> dict[str, type]:
+    """Returns the dotted keys of an algorithm and its parts that may be scheduled, each with the Config that declares
+    it."""
     cls = registry.lookup(group, values["name"]).Config
-    for key in scheduled_of(cls):
-        yield f"{prefix}{key}"
+    found = {f"{prefix}{key}": cls for key in scheduled_of(cls)}
     for key, part_group in parts_of(cls).items():
         section = values.get(key)
         if isinstance(section, Mapping) and "name" in section:
-            yield from schedulable(section, part_group, f"{prefix}{key}.")
+            found |= schedulable(section, part_group, f"{prefix}{key}.")
+    return found

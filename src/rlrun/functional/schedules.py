@@ -33,5 +33,8 @@ def geometric(
     factor: float,
     count: int,
 ) -> float:
-    """Returns start * factor^count."""
-    return float(start * factor**count)
+    """Returns start * factor^count, which is infinite if it is too large for a float."""
+    try:
+        return float(start * factor**count)
+    except OverflowError:
+        return math.inf

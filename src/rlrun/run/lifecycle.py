@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
-from rlrun.telemetry.hints import hint, start_hint
+from rlrun.telemetry.hints import hint, schedule_hints, start_hint
 from rlrun.telemetry.metrics import MetricKeys, Written, read_rows
 from rlrun.types import MASK
 
@@ -276,13 +276,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
     if snapshot is None:
         run.write_json(META, facts)
-        if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
-            log.message(f"a resume of this run will be {loop.env.exactness}")
-        if not saves_replay(config, loop):
-            log.message("a resume of this run will be not exact, because its snapshots hold no replay")
-        if advice := start_hint(*loop.first_update(), config.trainer.total_steps):
-            log.message(advice)
-        for line in trainer.callbacks.announcements():
+        for line in announcements(config, trainer):
             log.message(line)
         return
     for fault in snapshot.faults:
@@ -313,6 +307,19 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
+
+
+def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
+    """Yields the lines that a new run says about itself: limits of a resume, and settings that have no effect."""
+    loop = trainer.loop
+    if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
+        yield f"a resume of this run will be {loop.env.exactness}"
+    if not saves_replay(config, loop):
+        yield "a resume of this run will be not exact, because its snapshots hold no replay"
+    if advice := start_hint(*loop.first_update(), config.trainer.total_steps):
+        yield advice
+    yield from schedule_hints(loop.last_points(), config.trainer.total_steps)
+    yield from trainer.callbacks.announcements()
 
 
 def end(callbacks: Callbacks, summary: dict[str, Any], log: Telemetry) -> None:

@@ -2,6 +2,7 @@
 its time. Changes no run."""
 
 import os
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,16 @@ def start_hint(setting: str, first_update: int, total_steps: int) -> str | None:
         f"{setting}: the first update comes after {first_update:,} steps and the run ends after {total_steps:,}, so "
         "the agent learns once or never; set a smaller value, fewer environments or a larger trainer.total_steps"
     )
+
+
+def schedule_hints(last_points: Iterable[tuple[str, int]], total_steps: int) -> Iterator[str]:
+    """Yields a line for each schedule whose last value the run does not reach.
+
+    last_points: the config setting of each schedule, and the step of its last value.
+    """
+    for setting, step in last_points:
+        if step > total_steps:
+            yield f"{setting}: its value at step {step:,} is not reached, because the run ends at step {total_steps:,}"
 
 
 def hint(summary: dict[str, Any], times: dict[str, Any], config: "RunConfig") -> str | None:
