@@ -179,3 +179,14 @@ def test_memory_and_load_of_a_system_that_reports_neither(monkeypatch: pytest.Mo
     assert (operating_system.usable_cpus(), operating_system.load_average(1)) == (4, 0.0)
     operating_system.limit_memory(1 << 40)
     operating_system.sync_folder(Path(), lambda descriptor: pytest.fail("a folder is not opened"))
+
+
+def test_closed_standard_streams_are_the_null_device_for_children_too() -> None:
+    code = (
+        "import os, sys; from rlrun.operating_system import open_standard_streams; open_standard_streams();"
+        "print(sys.stdin.read(), file=sys.stderr);"
+        "numbers = [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)];"
+        "sys.exit(numbers != [0, 1, 2] or not all(map(os.get_inheritable, numbers)))"
+    )
+    closed = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
+    assert subprocess.run(closed, env=os.environ | {"PYTHONPATH": HOME}).returncode == 0

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from rlrun import testing
@@ -172,6 +173,26 @@ def put(values: Values, changes: Values) -> Values:
             section = section[part]
         section[name] = value
     return values
+
+
+def derived(kind: Any, value: Any) -> tuple[Any, ...]:
+    """Yields values that a type allows: another name, the other bool, twice or half the number; 0.5 or 1 for 0."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    if isinstance(value, bool):
+        return (not value,)
+    if not isinstance(value, int | float):
+        return ()
+    numbers = [2 * value, value / 2] if value else [0.5, 1]
+    return tuple(number for number in numbers if allowed(kind, number))
+
+
+def allowed(kind: Any, value: Any) -> bool:
+    try:
+        TypeAdapter(kind, config={"strict": True}).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def train(loop: Loop, updates: int) -> Loop:

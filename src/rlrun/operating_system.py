@@ -238,6 +238,18 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
+def open_standard_streams() -> None:
+    """Opens the null device in place of standard streams that are closed, as after `rlrun ... >&-`.
+
+    Otherwise they would be None, and the next files that are opened would get their numbers, to which libraries write.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode))
+
+
 def sync_folder(path: Path, sync: Callable[[int], None]) -> None:
     """Calls `sync` with the descriptor of a folder, unless the system cannot open folders, as Windows cannot."""
     if os.name == "nt":

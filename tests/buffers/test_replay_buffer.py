@@ -429,6 +429,12 @@ def test_replay_compression_needs_its_package(monkeypatch: pytest.MonkeyPatch) -
         replay(frames_spec(), compression="lz4")
 
 
+def test_replay_compression_needs_images() -> None:
+    spec = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), ENVS)
+    with pytest.raises(ConfigError, match=r"^algo\.buffer\.compression=lz4: compresses images, of which"):
+        replay(spec, compression="lz4")
+
+
 @pytest.mark.parametrize("compression", [None, "lz4"])
 def test_replay_frames_resume_from_a_snapshot(compression: str | None) -> None:
     kinds = [["truncated", "terminated"], ["truncated", "truncated"]]

@@ -60,6 +60,7 @@ def test_every_file_has_a_config() -> None:
             "train", ["-m", "submit=local", "hydra/launcher=basic"],
             ["hydra/launcher=basic: submit=local starts the jobs already; type one of the two"],
         ),
+        ("train", ["submit="], ["submit=: needs a name: submit=local|ray|slurm"]),
     ],
 )  # fmt: skip
 def test_faulty_submission_has_a_line_for_each_fault(

@@ -8,14 +8,26 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch._dynamo.backends.debugging import aot_eager
-from toys import ALGOS, BY_CLASS, NEVER_LEARN, Values, equal, optims, streams, toy, train, variant_of, weights
+from toys import (
+    ALGOS,
+    BY_CLASS,
+    NEVER_LEARN,
+    Values,
+    derived,
+    equal,
+    optims,
+    streams,
+    toy,
+    train,
+    variant_of,
+    weights,
+)
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
@@ -389,26 +401,6 @@ def another(algo: str, key: str, value: Any) -> Any:
     found = [choice for choice in choices if choice != value]
     assert found, f"{key}: give another value for it in OTHER"
     return found[0]
-
-
-def derived(kind: Any, value: Any) -> tuple[Any, ...]:
-    """Yields values that a type allows: another name, the other bool, twice or half the number; 0.5 or 1 for 0."""
-    if get_origin(kind) is Literal:
-        return get_args(kind)
-    if isinstance(value, bool):
-        return (not value,)
-    if not isinstance(value, int | float):
-        return ()
-    numbers = [2 * value, value / 2] if value else [0.5, 1]
-    return tuple(number for number in numbers if allowed(kind, number))
-
-
-def allowed(kind: Any, value: Any) -> bool:
-    try:
-        TypeAdapter(kind, config={"strict": True}).validate_python(value)
-    except ValidationError:
-        return False
-    return True
 
 
 def field_type(algo: str, key: str) -> Any:

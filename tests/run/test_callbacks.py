@@ -175,6 +175,8 @@ def test_callback_takes_settings_and_checks_them(tmp_path: Path) -> None:
         train(tmp_path / "other", "callbacks=[{name: recorder, facto: 10.0}]")
     with pytest.raises(ConfigError, match=r"unknown name 'recoder'; did you mean 'recorder'"):
         train(tmp_path / "other", "callbacks=[recoder]")
+    with pytest.raises(ConfigError, match=r"^callbacks: recorder is listed twice with the same settings"):
+        train(tmp_path / "other", "callbacks=[recorder,recorder]")
     assert not (tmp_path / "other").exists()
 
 

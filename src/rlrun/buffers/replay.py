@@ -100,6 +100,10 @@ class Replay(Module):
         images = _image_shapes(spec.obs)
         setting = f"algo.buffer.capacity={cfg.capacity}"
         self.frames: Frames | None = None
+        if cfg.compression is not None and not images:
+            raise ConfigError(
+                f"algo.buffer.compression={cfg.compression}: compresses images, of which these observations have none"
+            )
         if images:
             self.frames = Frames(spec, images, rows, device, setting, compress=cfg.compression is not None)
         self.packing = Packing(_row_fields(spec, targets, images))

@@ -11,6 +11,7 @@ from typing import Any
 from rlrun import __version__
 from rlrun.errors import ConfigError, RlrunError
 from rlrun.imports import safe_path
+from rlrun.operating_system import open_standard_streams
 from rlrun.run.signals import CODES, Leave
 
 COMMANDS = {
@@ -57,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
     words = list(argv)
+    open_standard_streams()
     leave = Leave()
     try:
         with safe_path(), _handling_signals(leave):

@@ -51,10 +51,12 @@ def chosen(words: Sequence[str], refused: Mapping[str, str]) -> tuple[Submission
     own = [word for word in words if word.partition("=")[0].partition(".")[0] == GROUP]
     others = [word for word in words if word not in own]
     values = dict(map(setting, own))
-    name = values.pop(GROUP, None) or NONE
+    name = values.pop(GROUP, NONE)
+    names = "|".join(name for name in sources.options(GROUP, [sources.CONF]) if name != NONE)
+    if name is None:
+        raise ConfigError(f"submit=: needs a name: submit={names}")
     if name == NONE:
         if values:
-            names = "|".join(name for name in sources.options(GROUP, [sources.CONF]) if name != NONE)
             raise ConfigError(f"{next(iter(values))}: choose first where runs are started: submit={names}")
         return None, others
     tree = {GROUP: parts.settings(GROUP, GROUP, name)}

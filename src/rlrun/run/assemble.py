@@ -333,9 +333,11 @@ def check_ranges(config: RunConfig) -> None:
         own = config.algo.get(part)
         if isinstance(own, dict) and "name" in own:
             sections.append((part, own, f"algo.{part}"))
+    faults: list[str] = []
     for index, values in enumerate(config.callbacks):
         sections.append(("callback", values, f"callbacks.{index}"))
-    faults: list[str] = []
+        if values in config.callbacks[:index]:
+            faults.append(f"callbacks: {values['name']} is listed twice with the same settings")
     for check in (partial(check_network, config.network), partial(Schedules, config.algo)):
         try:
             check()

@@ -83,7 +83,7 @@ def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Bo
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)  # pytest has put others in their place
         watch(board)
         prepare(board)
         from rlrun.cli import main

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,15 @@ SEGMENT_ROWS = 16  # so that even these runs fill many segments
 
 
 class Disturbed:
-    """One run in a separate folder."""
+    """One run in a separate folder. again: words that a resume needs too."""
 
-    def __init__(self, folder: Path, start: list[str]):
-        self.path, self.start, self.log = folder, start, folder.with_suffix(".log")
+    def __init__(self, folder: Path, start: list[str], again: Sequence[str] = ()):
+        self.path, self.start, self.again, self.log = folder, start, again, folder.with_suffix(".log")
 
     def go(self, prepare: Callable[[Board], object] = lambda board: None) -> Child:
         """Starts the run, or resumes it if it has begun, with the command that a user would type."""
         begun = (self.path / "config.yaml").exists()
-        return Child(["resume", str(self.path)] if begun else self.begin(), self.log, prepare)
+        return Child(["resume", str(self.path), *self.again] if begun else self.begin(), self.log, prepare)
 
     def begin(self) -> list[str]:
         return ["train", *self.start, f"run_dir={self.path}"]
