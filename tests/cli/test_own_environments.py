@@ -1,5 +1,6 @@
 """Environments, wrappers and networks of a user or of other packages work as typed, or give a one-line error."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,9 @@ import gymnasium as gym
 import pytest
 from own_files import LINE
 
+import rlrun
 from rlrun.cli import main
+from rlrun.errors import ConfigError
 
 QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]"]  # fmt: skip
 
@@ -181,3 +184,57 @@ def test_wrappers_are_listed_with_settings_and_meaning(workplace: Path, capsys: 
 def test_environments_of_a_plugin_are_listed(workplace: Path, capsys: Any) -> None:
     assert main(["list", "env", "plugins=[own_env]"]) == 0
     assert "OwnLine-v0" in capsys.readouterr().out.splitlines()
+
+
+SIZED = """
+import gymnasium as gym
+import numpy as np
+
+class Sized(gym.Env):
+    def __init__(self, size=3, low=-1.0):
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (size,))
+        self.action_space = gym.spaces.Box(low, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.observation_space.low, float(action[0]), True, False, {}
+"""
+
+
+def test_other_spaces_than_in_training_are_refused_before_anything_is_played(
+    tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sized.py").write_text(SIZED)
+    words = ["train", "algo=ppo", "env=./sized.py:Sized", "preset=none", "env.num_envs=1", "algo.loop.rollout_steps=8"]
+    words += ["network.hidden=[4]", "trainer.total_steps=8", "trainer.eval_episodes=1", "logger=[]"]
+
+    def refused(*typed: str) -> str:
+        assert main(list(typed)) == 2
+        out, error = capfd.readouterr()
+        assert (out, error.count("\n")) == ("", 1)
+        return error
+
+    assert main([*words, "run_dir=run"]) == 0
+    others = "actions are Box(-9, 1, (1,), float), but Box(-1, 1, (1,), float) in training"
+    for typed, key in (
+        (["eval", "run", "plugins=[./sized.py]", "env.kwargs.low=-9"], "run"),
+        ([*words, "env.eval_kwargs.low=-9"], "env.eval_kwargs={'low': -9}"),
+        ([*words, "env.kwargs.low=-9", "init_from=run"], "init_from=run"),
+    ):
+        assert refused(*typed) == f"error: {key}: {others}\n"
+    assert main([*words, "env.kwargs.low=-9", "init_from=run", "init_modules=[policy]", "run_dir=moved"]) == 0
+    capfd.readouterr()
+    line = "observations are Box(4,) of float32, but Box(3,) of float32 in training"
+    assert line in refused(*words, "env.eval_kwargs.size=4")
+    assert not Path("runs").exists()
+    meta = json.loads(Path("run/meta.json").read_text())
+    meta["spaces"]["actions"] = "Box(-9, 1, (1,), float)"  # as if the file has changed
+    Path("run/meta.json").write_text(json.dumps(meta))
+    with pytest.raises(ConfigError, match="actions are Box"):
+        rlrun.load("run", plugins=["./sized.py"])
+    assert main(["resume", "run", "plugins=[./sized.py]", "total_steps=16"]) == 0
+    assert "not exact, because actions are Box" in capfd.readouterr().err

@@ -11,19 +11,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from gymnasium.vector import VectorWrapper
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import state
 from rlrun.envs.accelerated import Simulator
-from rlrun.envs.actions import conversion
 from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
 from rlrun.envs.examination import examined, report, untested
 from rlrun.envs.explained import explained
 from rlrun.envs.make import Recipe, entry_point
-from rlrun.envs.obs_adapter import as_tensors
+from rlrun.envs.same_spaces import actions, observations
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
 from rlrun.envs.slot import EnvError
 from rlrun.envs.state import Tree
@@ -143,8 +142,8 @@ def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
     except EnvError as error:
         raise RunError(f"env {cfg.id}: {error.reason}") from error
     pairs = {
-        "observations": (_form(single.observation_space), _form(venv.single_observation_space)),
-        "actions": (str(conversion(single.action_space).space), str(conversion(venv.single_action_space).space)),
+        "observations": (observations(single.observation_space), observations(venv.single_observation_space)),
+        "actions": (actions(single.action_space), actions(venv.single_action_space)),
     }
     for what, (alone, together) in pairs.items():
         if alone != together:
@@ -152,13 +151,3 @@ def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
                 f"env.backend={cfg.backend}: {what} of {cfg.id} are {together} in the vector env, "
                 f"{alone} in a single env"
             )
-
-
-def _form(space: Space) -> str:
-    """Returns the shapes and dtypes of observations after conversion to tensors, as text. Bounds are ignored."""
-    space = as_tensors(space)
-    if isinstance(space, spaces.Dict):
-        return str({key: _form(part) for key, part in space.items()})
-    if isinstance(space, spaces.Box):
-        return f"Box{space.shape} of {space.dtype}"
-    return str(space)

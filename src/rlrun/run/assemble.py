@@ -24,13 +24,14 @@ from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
 from rlrun.core.scheduled import Schedules
 from rlrun.envs.hold import Hold
+from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError, RunError
 from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
-from rlrun.types import Spec
+from rlrun.types import MASK, Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
 # sections of `algo` that are no settings of the agent
@@ -212,15 +213,27 @@ def check_snapshots(config: RunConfig) -> None:
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:
-    """Raises ConfigError for settings that would fail later: a precision that the device does not support, and
-    `env.eval_kwargs` that the environment does not accept. Not called on resume, which may use another device."""
+    """Raises ConfigError for a precision that the device does not support. Not called on resume, which may use another
+    device."""
     if config.trainer.precision == "tf32" and device.type != "cuda":
         raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, but device={config.device} is the CPU here")
-    if config.env.eval_kwargs and config.trainer.eval_episodes:
-        try:
-            eval_env(config, config.seed, "eval.check", 1, device).close()
-        except ConfigError as error:
-            raise ConfigError(*[f"env.eval_kwargs: {fault}" for fault in error.faults]) from error
+
+
+def check_evaluation(config: RunConfig, spec: Spec, device: torch.device) -> None:
+    """Raises ConfigError if the environment does not accept `env.eval_kwargs`, or has other spaces with them.
+
+    spec: of the training.
+    """
+    if not config.env.eval_kwargs or not config.trainer.eval_episodes:
+        return
+    masked = MASK in getattr(spec.obs, "spaces", ())
+    try:
+        env = eval_env(config, config.seed, "eval.check", 1, device, masked)
+    except ConfigError as error:
+        raise ConfigError(*[f"env.eval_kwargs: {fault}" for fault in error.faults]) from error
+    env.close()
+    if differs := difference(described(spec), described(env.spec)):
+        raise ConfigError(f"env.eval_kwargs={config.env.eval_kwargs}: {differs}")
 
 
 def check_memory(config: RunConfig) -> None:

@@ -10,6 +10,7 @@ from rlrun import engine, imports
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.envs import verdicts
+from rlrun.envs.same_spaces import described
 from rlrun.run.data import data_digests
 from rlrun.run.provenance import provenance
 
@@ -31,6 +32,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "precision": config.trainer.precision,
         "products": engine.matmul_rule(),
         "env_state": loop.env.method,
+        "spaces": described(loop.env.spec),
         "data": data_digests(loop),
         "selftest": loop.env.verdict and asdict(loop.env.verdict),
     }

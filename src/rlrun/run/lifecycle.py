@@ -18,17 +18,26 @@ from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.callback import Callbacks, RunView
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
+from rlrun.envs.same_spaces import difference
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable
 from rlrun.imports import traced
 from rlrun.run import exactness, postmortem
-from rlrun.run.assemble import build_callbacks, build_loop, check_ranges, check_start, eval_env, prepare_device
+from rlrun.run.assemble import (
+    build_callbacks,
+    build_loop,
+    check_evaluation,
+    check_ranges,
+    check_start,
+    eval_env,
+    prepare_device,
+)
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
 from rlrun.run.reschedule import rescheduled
 from rlrun.run.signals import Signals
-from rlrun.run.trained import built_from, check_unchanged, stored_config
+from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
 from rlrun.run.weights import WEIGHTS_ONLY, locate, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
@@ -192,8 +201,13 @@ def check(config: RunConfig) -> None:
     """Builds all parts of a run once and discards them. Raises ConfigError if training could not start."""
     registry.load(config.plugins)
     make_loggers(config.logger)
-    check_start(config, prepare_device(config))
-    build_loop(config).env.close()
+    device = prepare_device(config)
+    check_start(config, device)
+    env = build_loop(config).env
+    try:
+        check_evaluation(config, env.spec, device)
+    finally:
+        env.close()
 
 
 def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Result:
@@ -209,7 +223,10 @@ def made(config: RunConfig) -> tuple[RunConfig, Loop]:
     config = engine.follow(config, device)
     loop = build_loop(config)
     try:
+        check_evaluation(config, loop.env.spec, device)
         for source, modules in sources(config):
+            if not modules:
+                check_spaces(f"init_from={source}", locate(source)[0], loop.env.spec)
             warm_start(source, loop, modules, config.init_exploration == "fresh")
         loop.begin()
     except BaseException:
@@ -293,7 +310,8 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         raise
     except Exception as error:  # an untrusted snapshot may hold anything
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
-    others = [loop.env.exactness, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
+    spaces = difference(before.get("spaces"), facts["spaces"]) or ""
+    others = [loop.env.exactness, spaces, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
     if refills:
         loop.refill()
         others.append(f"{snapshot.name} holds no replay")

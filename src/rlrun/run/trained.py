@@ -16,6 +16,7 @@ from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.passed import check_same, passed
+from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
@@ -27,7 +28,7 @@ from rlrun.run.weights import load_part, locate
 from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store
-from rlrun.types import Objective
+from rlrun.types import Objective, Spec
 
 ENV_KWARGS = "env.kwargs."
 
@@ -79,6 +80,7 @@ def restored(
             seed = config.seed
         env = eval_env(config, seed, "eval", episodes, device)
     try:
+        check_spaces(str(run_path), run_path, env.spec)
         with built_from(run_path):
             agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
@@ -189,6 +191,13 @@ def built_from(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise ConfigError(f"{path / CONFIG}: nothing can be built from it ({reason(error, located=True)})") from error
+
+
+def check_spaces(source: str, run: Path, spec: Spec) -> None:
+    """Raises ConfigError, which names `source`, if a run was trained with other observations or actions than those of
+    `spec`. Runs of earlier versions did not record them."""
+    if differs := difference(RunDir.meta_of(run).get("spaces"), described(spec)):
+        raise ConfigError(f"{source}: {differs}")
 
 
 def check_unchanged(run: Path, snapshot: Snapshot) -> None:
