@@ -1,7 +1,7 @@
-"""Opens the files of a run. Refuses symbolic links, anything but regular files, and files above a size limit.
+"""Opens the files of runs and sweeps. Refuses symbolic links, anything but regular files, and files above a size limit.
 
-A run's folder may be untrusted. Before a run is used, `check_folder` refuses links, pipes and devices anywhere in its
-folder. `open_file` repeats the check for each file, because the file may have been replaced in the meantime.
+The folder of a run or a sweep may be untrusted. Before it is used, `check_folder` refuses links, pipes and devices
+anywhere in it. `open_file` repeats the check for each file, because the file may have been replaced in the meantime.
 """
 
 import errno
@@ -129,4 +129,4 @@ def make_folder(path: Path) -> Path:
 
 def _refusal(path: Path, mode: int) -> str:
     kind = KINDS.get(stat.S_IFMT(mode), "not a regular file")
-    return f"{path}: is {kind}; a run's folder may hold regular files and folders only"
+    return f"{path}: is {kind}; the folder of a run or a sweep may hold regular files and folders only"

@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "cluster": (
         "cluster", "cli.main", "run.lifecycle", "config.jobs", "config.parts", "config.resumable", "config.schema",
-        "config.sources", "snapshot.atomic", "imports", "files", "errors",
+        "config.sources", "snapshot.atomic", "rundir", "imports", "files", "errors",
     ),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",

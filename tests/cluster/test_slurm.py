@@ -179,7 +179,7 @@ def test_lost_run_of_a_killed_driver_is_submitted_again(slurm: FakeSlurm, monkey
     slurm.slots = 0
     words = [*SWEEP, "trials=2", "workers=2", "submit.driver=here"]
     driver = subprocess.Popen([sys.executable, "-m", "rlrun", *words], env=os.environ, stdout=subprocess.DEVNULL)
-    slurm.wait(lambda: len(list(HOME.glob("trials/.submitit/*_submitted.pkl"))) == 2)
+    slurm.wait(lambda: len(list(Path("runs/.submitit").glob("*_submitted.pkl"))) == 2)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     slurm.lose("100")

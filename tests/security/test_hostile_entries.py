@@ -1,19 +1,23 @@
-"""Every entry of a run's folder is replaced by every kind of file system object, and every command is run.
+"""Every entry of a run's or a sweep's folder is replaced by every kind of file system object, and commands are run.
 
-The entries are those of a real run, so files that are added later are tested automatically.
+The entries are those of a real run and a real sweep, and the commands those of the command line, so what is added later
+is tested automatically.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from rlrun import cli
 from rlrun.cli import main
+from rlrun.cli import sweep as sweeps
 from rlrun.config.schema import run_config
 from rlrun.config.stored import read_config
 from rlrun.run import postmortem
@@ -21,11 +25,19 @@ from rlrun.run.assemble import build_loop
 from rlrun.rundir import RunDir
 
 SECONDS = 10
+# Commands that read no run, apart from `train init_from=RUN`; `board` starts TensorBoard.
+READ_NO_RUN = {"train", "pull", "board", "list", "show", "new", "bench", "completion", "doctor"}
 SMALL = ["preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.buffer.capacity=64", "algo.loop.warmup_steps=4",
          "algo.loop.batch_size=4", "trainer.total_steps=48", "trainer.eval_episodes=1",
          "trainer.snapshot_every=24", "trainer.eval_every=24", "env.max_episode_steps=10"]  # fmt: skip
 
+SWEEP = ["name=s", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=200", "trainer.eval_every=100",
+         "trainer.eval_episodes=1", "trainer.snapshot_every=100", "algo.learning_rate=log(1e-2,1)", "trials=1",
+         "seeds=1", "winners=0", "rungs=[0.5,1]"]  # fmt: skip
+HOME = Path("runs/sweeps/s")
+
 NOT_OURS = (".lock",)  # of the run that is copied
+NEW = ("new", "trials/new", "trials/STOP")  # entries that a sweep may get
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +54,40 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loop.env.close()
     folder.release()
     return run
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a sweep that has ended, with all files that a sweep can have."""
+    place = tmp_path_factory.mktemp("ended")
+    with contextlib.chdir(place):
+        assert main(["sweep", *SWEEP]) == 0
+        assert main(["sweep", "replay", str(HOME)]) == 0
+        assert main(["report", str(HOME)]) == 0
+    return place / HOME
+
+
+@pytest.fixture(scope="module")
+def interrupted(ended: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the same sweep before its first result: a driver would start runs, and then remove their snapshots."""
+    sweep = Path(shutil.copytree(ended, tmp_path_factory.mktemp("interrupted") / "s"))
+    journal = sweep / "journal.jsonl"
+    journal.write_text(journal.read_text().partition("\n")[0] + "\n")
+    settings = sweep / "sweep.yaml"
+    settings.write_text(settings.read_text().replace("disk: null", "disk: 1"))
+    return sweep
+
+
+def test_every_command_that_reads_runs_or_sweeps_is_tested(original: Path) -> None:
+    ours = {words[0] for words in commands(original, original).values()} - {"train"}
+    assert ours == {*cli.COMMANDS} - READ_NO_RUN - {"sweep"}
+    assert {*sweep_commands(original, original)} == {*sweeps.ACTIONS, "again", "report"}
+
+
+def test_the_sweep_has_every_kind_of_entry(ended: Path) -> None:
+    names = {Path(name).parts[0] for name in entries(ended)}
+    assert names == {"sweep.yaml", "journal.jsonl", "best.yaml", "report.html", "trials", "replay"}
+    assert any(name.endswith("/snapshots/LATEST") for name in entries(ended)), "runs with snapshots"
 
 
 def entries(run: Path) -> list[str]:
@@ -115,6 +161,7 @@ def commands(run: Path, clean: Path) -> dict[str, list[str]]:
         "resume": ["resume", str(run), "total_steps=72"],
         "eval": ["eval", str(run), "episodes=1"],
         "branch": ["resume", str(run), "total_steps=72", f"into={run.parent / 'new'}"],
+        "reset": ["reset", str(run), f"into={run.parent / 'new'}"],
         "init_from": ["train", *weights],
         "status": ["status", str(run)],
         "report": ["report", str(run), f"out={run.parent / 'out'}"],
@@ -127,13 +174,35 @@ def commands(run: Path, clean: Path) -> dict[str, list[str]]:
     }
 
 
+def sweep_commands(sweep: Path, _: Path) -> dict[str, list[str]]:
+    """Returns every command about a sweep: its actions, its own command again, and its page."""
+    actions = {name: ["sweep", name, str(sweep)] for name in sweeps.ACTIONS}
+    return actions | {"again": ["sweep", *SWEEP], "report": ["report", str(sweep)]}
+
+
+class Subject(NamedTuple):
+    """What is attacked."""
+
+    original: Path
+    place: Path  # where it is copied to, below the current folder
+    commands: Callable[[Path, Path], dict[str, list[str]]]
+
+
+def a_run(original: Path) -> Subject:
+    return Subject(original, Path("run"), commands)
+
+
+def a_sweep(original: Path) -> Subject:
+    return Subject(original, HOME, sweep_commands)
+
+
 @pytest.fixture(autouse=True)
 def window_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISPLAY", ":7")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
 
 
-@contextmanager
+@contextlib.contextmanager
 def in_time() -> Iterator[None]:
     def late(*_: object) -> None:
         raise TimeoutError(f"no answer in {SECONDS} s")
@@ -151,20 +220,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def attack(original: Path, place: Path, name: str, kind: Kind, command: str) -> int:
-    """Replaces one entry of a copy and runs the command. Returns its exit code. Nothing outside may change."""
-    run, outside = place / "run", place / "outside"
+def attack(subject: Subject, place: Path, name: str, kind: Kind, command: str) -> int:
+    """Replaces one entry of a copy and runs the command. Returns its exit code. Nothing outside may change, and a
+    folder that must be refused does not change either."""
+    run, outside = place / subject.place, place / "outside"
     shutil.rmtree(place, ignore_errors=True)
     outside.mkdir(parents=True)
     (outside / "victim").write_text('{"step": 1, "wall_s": 1.0}\n')
-    shutil.copytree(original, run)
+    shutil.copytree(subject.original, run)
     entry = run / name
-    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    if entry.is_dir():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink(missing_ok=True)
     kind(entry, outside)
-    before = contents(outside)
-    with in_time():
-        code = main(commands(run, original)[command])
-    assert contents(outside) == before, (name, kind.__name__, command)
+    kept = [outside]
+    if kind in REFUSED:
+        kept.append(run)
+    before = list(map(contents, kept))
+    with in_time(), contextlib.chdir(place):
+        code = main(subject.commands(run, subject.original)[command])
+    assert list(map(contents, kept)) == before, (name, kind.__name__, command)
     return code
 
 
@@ -184,14 +260,19 @@ def judged(kind: Kind, command: str, code: int, output: str, errors: str) -> str
 Cases = Iterable[tuple[str, Kind, str]]  # entry, kind, command
 
 
-def faults(cases: Cases, original: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def faults(cases: Cases, subject: Subject, place: Path, capsys: pytest.CaptureFixture[str]) -> str:
     wrong = []
     for name, kind, command in cases:
-        code = attack(original, place, name, kind, command)
+        code = attack(subject, place, name, kind, command)
         captured = capsys.readouterr()
         if fault := judged(kind, command, code, captured.out, captured.err):
             wrong.append(f"{command}, {name} is {kind.__name__}: {fault}: {captured.err[-300:]}")
     return "\n".join(wrong)
+
+
+def in_turn(names: Iterable[str], kinds: Iterable[Kind], words: Iterable[str]) -> list[tuple[str, Kind, str]]:
+    """Returns a case for each entry, with the next kind and the next command."""
+    return list(zip(names, itertools.cycle(kinds), itertools.cycle(words), strict=False))
 
 
 def test_every_hostile_entry_is_answered_in_one_line(
@@ -204,7 +285,24 @@ def test_every_hostile_entry_is_answered_in_one_line(
     cases = [(name, kind, next(turn)) for name, both in pairs for kind in both]
     assert {command for *_, command in cases} == {*commands(original, original)}
     assert {kind for _, kind, _ in cases} == {*REFUSED, *CONTENT}
-    assert faults(cases, original, tmp_path / "a", capsys) == ""
+    assert faults(cases, a_run(original), tmp_path / "a", capsys) == ""
+
+
+def test_links_pipes_and_devices_in_a_sweep_are_refused_before_anything_is_written(
+    interrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tests each entry once; the slow test below tests all combinations."""
+    cases = in_turn([*NEW, *entries(interrupted)], REFUSED, sweep_commands(interrupted, interrupted))
+    assert faults(cases, a_sweep(interrupted), tmp_path / "a", capsys) == ""
+
+
+def test_hostile_content_of_a_sweep_is_answered_in_one_line(
+    ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tests the entries that are not deep in a run; the slow test below tests all."""
+    names = [name for name in entries(ended) if len(Path(name).parts) <= 2]
+    cases = in_turn(names, CONTENT, sweep_commands(ended, ended))
+    assert faults(cases, a_sweep(ended), tmp_path / "a", capsys) == ""
 
 
 @pytest.mark.slow
@@ -212,4 +310,15 @@ def test_every_hostile_entry_under_every_command(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = itertools.product(entries(original), (*REFUSED, *CONTENT), commands(original, original))
-    assert faults(cases, original, tmp_path / "a", capsys) == ""
+    assert faults(cases, a_run(original), tmp_path / "a", capsys) == ""
+
+
+@pytest.mark.slow
+def test_every_hostile_entry_of_a_sweep_under_every_command(
+    ended: Path, interrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = sweep_commands(ended, ended)
+    refused = itertools.product([*NEW, *entries(interrupted)], REFUSED, words)
+    assert faults(refused, a_sweep(interrupted), tmp_path / "a", capsys) == ""
+    content = itertools.product(entries(ended), CONTENT, words)
+    assert faults(content, a_sweep(ended), tmp_path / "a", capsys) == ""

@@ -12,7 +12,7 @@ from rlrun.cluster import Command, Ended
 from rlrun.errors import NO_SPACE, ConfigError, RunError
 from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
-from rlrun.sweep.disk import size_of
+from rlrun.sweep.disk import remove_snapshots, size_of
 from rlrun.sweep.driver import Driver
 from rlrun.sweep.finals import winner
 from rlrun.sweep.journal import Event, Journal
@@ -294,6 +294,19 @@ def test_snapshots_of_trials_that_fell_behind_are_removed_above_the_limit(tmp_pa
     assert {driver.runs.path(job).name for job in best.jobs(best.rung)} <= kept
     straight, _ = swept(tmp_path / "straight", Simulated(random.Random(0)), order="free", winners=1)
     assert trials.winner == straight.winner
+
+
+def test_snapshots_behind_a_link_are_not_removed(tmp_path: Path) -> None:
+    job = Job(0, 0, ENV, 0)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "snapshots").mkdir(parents=True)
+    (elsewhere / "snapshots" / "LATEST").write_text("best")
+    trials = tmp_path / "trials"
+    trials.mkdir()
+    (trials / job.folder).symlink_to(elsewhere)
+    (trials / "log").write_text("more than a byte")
+    remove_snapshots(Runs(trials, {}, "", Scoring(settings({}), [])), [job], limit=1)
+    assert (elsewhere / "snapshots" / "LATEST").exists()
 
 
 def test_stopped_driver_goes_on_later(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def report(words: Sequence[str]) -> int:
     if not places:
         raise ConfigError(f"no runs given; usage: {USAGE}")
     command = shlex.join(["rlrun", "report", *words])
-    if any(os.path.isfile(os.path.join(place, SWEEP)) for place in places):
+    if any(os.path.lexists(os.path.join(place, SWEEP)) for place in places):
         return _sweep_report(places, given, command)
     with contextlib.chdir(Path(__file__).parent):  # matplotlib would read a matplotlibrc in the current folder
         import matplotlib  # noqa: F401

@@ -1,5 +1,6 @@
 """Implements `rlrun sweep`, which searches hyperparameters."""
 
+import os
 import shlex
 import sys
 import time
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlrun import files
 from rlrun.cli.columns import print_columns
 from rlrun.config import check
 from rlrun.errors import ConfigError, RunError, printable
@@ -101,6 +103,7 @@ def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None
     from rlrun.sweep.view import View
 
     path = planned.path
+    files.check_folder(path)
     if submission is not None and submission.driver is not None:
         return _submit_driver(path, words, submission.driver)
     cluster = _cluster(submission)
@@ -200,7 +203,7 @@ def _stop(words: Sequence[str]) -> int:
     if not lock.holder(path):
         print(printable(f"{path}: is not running"))
         return 0
-    (path / sweeps.TRIALS / STOP).touch()
+    os.close(files.open_to_append(path / sweeps.TRIALS / STOP))
     while lock.holder(path):
         time.sleep(0.1)
     print(printable(f"{path}: stopped; rlrun sweep resume {path} continues it"))

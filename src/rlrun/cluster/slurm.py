@@ -21,10 +21,13 @@ from rlrun.cluster.task import run
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.errors import ConfigError, RunError, one_line
 from rlrun.imports import check_extra
+from rlrun.rundir import RUNS
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
+# Of submitit's files, which jobs unpickle. A sweep's folder may be untrusted, and must not hold links.
+FOLDER = RUNS / ".submitit"
 MINUTES = {"m": 1, "h": 60, "d": 24 * 60}
 SIGNAL_S = 120  # from the signal to the end of a job, in which the snapshot is written
 REQUEUES = 10_000  # of a job that reaches its time limit: until its run is done
@@ -81,7 +84,7 @@ class Slurm(Scheduler):
 
     def start(self, commands: Sequence[Command]) -> str:
         labels = [label(command.log) for command in commands]
-        executor = self._executor(commands[0].log.parent / ".submitit", title(commands), len(commands))
+        executor = self._executor(FOLDER, title(commands), len(commands))
         words = [command.words for command in commands]
         logs = [str(command.log.absolute()) for command in commands]
         try:

@@ -20,8 +20,9 @@ def remove_snapshots(runs: Runs, dispensable: Iterable[Job], limit: int) -> int:
     for job in dispensable:
         if size <= limit:
             break
-        snapshots = runs.path(job) / SNAPSHOTS
-        if snapshots.is_dir() and not runs.is_running(job):
+        run = runs.path(job)
+        snapshots = run / SNAPSHOTS
+        if snapshots.is_dir() and not run.is_symlink() and not runs.is_running(job):
             atomic.remove(snapshots)
             size = size_of(runs.folder)
     return size

@@ -75,7 +75,9 @@ def begin(folder: Path, description: Description) -> None:
 
 
 def read(folder: Path) -> Description:
-    """Reads sweep.yaml. Raises ConfigError if there is none or it is not one."""
+    """Reads sweep.yaml. Raises ConfigError if there is none or it is not one, and for links, pipes and devices anywhere
+    in the folder."""
+    files.check_folder(folder)
     path = folder / SWEEP
     try:
         text = files.read(path, files.CONFIG_BYTES).decode()
