@@ -13,9 +13,12 @@ from typing import Any
 
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -28,9 +31,8 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
 
-from rlrun.config import check, declared, loggers, preset_files, sources
+from rlrun.config import check, declared, effects, loggers, preset_files, sources
 from rlrun.config.declared import Declared
 from rlrun.errors import ConfigError
 from rlrun.imports import is_path, module_of
@@ -50,6 +52,33 @@ NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 
 
+class UserFiles(FileConfigSource):
+    """Provides the files of a folder of the user: the conf folder of a plug-in, or a folder of `--config-dir`."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "user"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        path = config_path.removesuffix(".yaml")
+        return _user_file(self, Path(self.path, f"{path}.yaml"), path)
+
+
+def _user_file(source: ConfigSource, file: Path, path: str) -> ConfigResult:
+    """Returns the content of a user's YAML file. A preset or an algorithm sets keys of the whole config, whatever its
+    first line says. Raises ConfigError if the file is no YAML mapping.
+
+    path: the path below `conf` that Hydra asks for, without its ending.
+    """
+    values = sources.content(file) or {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{sources.label(file)}: must be a mapping of config keys to values")
+    header: dict[str, str | None] = {"package": "_global_"}
+    if not sources.is_whole(path):
+        header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(values), header)
+
+
 class UnwrittenNames(ConfigSource):
     """Provides configs for names without a YAML file.
 
@@ -65,7 +94,7 @@ class UnwrittenNames(ConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         part = self._part(config_path)
         if part is not None:
-            return self._of_part(part)
+            return self._of_part(part, config_path.removesuffix(".yaml"))
         group, _, name = config_path.removesuffix(".yaml").partition("/")
         package: str | None = "_global_"
         config: dict[str, Any] = {}
@@ -91,22 +120,21 @@ class UnwrittenNames(ConfigSource):
         group, _, name = config_path.removesuffix(".yaml").rpartition("/")
         return declared.find(group, name, sources.python_files(self.folders))
 
-    def _of_part(self, part: Declared) -> ConfigResult:
+    def _of_part(self, part: Declared, path: str) -> ConfigResult:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
-        header: dict[str, str | None] = {"package": None}
         if part.page is not None:
-            text = part.page.read_text(encoding="utf-8")
-            header = ConfigSource._get_header_dict(text)
-            config = OmegaConf.create(text)
-        else:
-            values = {"name": part.name, **part.values()}
-            if part.group == "network":
-                values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
-            if part.group == "algo":
-                header = {"package": "_global_"}
-                values = _algorithm(part, values, self.folders)
-            config = OmegaConf.create(values)
-        return ConfigResult(self.provider, self.full_path(), config, header)
+            found = _user_file(self, part.page, path)
+            if OmegaConf.select(found.config, part.name_key) is None:
+                OmegaConf.update(found.config, part.name_key, part.name, force_add=True)
+            return found
+        header: dict[str, str | None] = {"package": None}
+        values = {"name": part.name, **part.values()}
+        if part.group == "network":
+            values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
+        if part.group == "algo":
+            header = {"package": "_global_"}
+            values = _algorithm(part, values, self.folders)
+        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(values), header)
 
     def is_group(self, config_path: str) -> bool:
         return config_path == "env"
@@ -134,7 +162,7 @@ class SearchPath(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in self.folders[1:]:
             if folder.is_dir():
-                search_path.append("plugin", f"file://{folder}")
+                search_path.append("plugin", f"user://{folder}")
         search_path.append("rlrun", "unwritten://" + os.pathsep.join(map(str, self.folders)))
 
 
@@ -273,6 +301,20 @@ class Composition:
         return _settle(config, self.choices, self.folders)
 
 
+class Loader(ConfigLoaderImpl):
+    """Hydra's loader, which also merges some of the files of its last composition."""
+
+    parts: list[ResultDefault]  # of the last composition; later files override earlier ones
+
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        self.parts = defaults
+        return super()._compose_config_from_defaults_list(defaults, repo)
+
+    def merged(self, parts: list[ResultDefault]) -> DictConfig:
+        """Returns the config of these files alone. Reads them again, because a composition changes what it merges."""
+        return super()._compose_config_from_defaults_list(parts, self.repository)
+
+
 class Composer:
     """Parses words and composes configs with Hydra, over the given conf folders."""
 
@@ -281,9 +323,9 @@ class Composer:
         SearchPath.folders = folders
         setup_globals()
         hydra.version.setbase("1.3")
-        for plugin in (UnwrittenNames, SearchPath):
+        for plugin in (UserFiles, UnwrittenNames, SearchPath):
             Plugins.instance().register(plugin)
-        self._loader = ConfigLoaderImpl(create_config_search_path(PRIMARY))
+        self._loader = Loader(create_config_search_path(PRIMARY))
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._known: dict[tuple[str, ...], Composition] = {}
 
@@ -338,27 +380,65 @@ class Composer:
         return [list(job) for job in BasicSweeper.split_arguments(discrete, None)[0]]
 
     def compose(self, choices: Sequence[str]) -> Composition:
-        """Composes `train.yaml` with group choices only. Raises ConfigError if Hydra cannot compose the files."""
+        """Composes `train.yaml` with group choices only.
+
+        Raises ConfigError if Hydra cannot compose the files, or if a user's file has no effect.
+        """
         key = tuple(choices)
         if key not in self._known:
-            try:
-                config = self._load(choices)
-            except (HydraException, OmegaConfBaseException, YAMLError) as error:
-                fault = self._lacking_part(choices, error) or self._unknown_name(error)
-                raise ConfigError(fault or _one_line(error)) from None
-            chosen = dict(config.hydra.runtime.choices)
-            OmegaConf.set_struct(config, False)
-            del config["hydra"]
-            _forget(config, chosen, self.folders)
-            self._known[key] = Composition(config, chosen, self.folders)
+            found = self._composed(choices)
+            if faults := [*self._without_effect(found)]:
+                raise ConfigError(*faults)
+            self._known[key] = found
         return self._known[key]
+
+    def _composed(self, choices: Sequence[str]) -> Composition:
+        try:
+            config = self._load(choices)
+        except (HydraException, OmegaConfBaseException) as error:
+            fault = self._lacking_part(choices, error) or self._unknown_name(error)
+            raise ConfigError(fault or _one_line(error)) from None
+        chosen = dict(config.hydra.runtime.choices)
+        return self._composition(config, chosen)
+
+    def _composition(self, config: DictConfig, chosen: dict[str, str]) -> Composition:
+        OmegaConf.set_struct(config, False)
+        del config["hydra"]
+        _forget(config, chosen, self.folders)
+        return Composition(config, chosen, self.folders)
+
+    def _without_effect(self, found: Composition) -> Iterator[str]:
+        """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
+        for group, name in found.choices.items():
+            yield from effects.name_faults(group, name, found.tree, self.folders)
+        preset = preset_file(found.choices.get("preset"), self.folders)
+        if sources.users_file(f"preset/{preset}", self.folders):
+            yield from self._file_faults("preset", found, effects.preset_faults)
+        algo = found.choices["algo"]
+        if sources.users_file(f"algo/{algo}", self.folders):  # alone, because other choices may replace its parts
+            alone = self._composed([choice("algo", algo), choice("preset", NO_PRESET)])
+            yield from self._file_faults("algo", alone, effects.algorithm_faults)
+
+    def _file_faults(self, group: str, found: Composition, faults: effects.Check) -> Iterator[str]:
+        """Yields the faults of the user's YAML files in a group. Each is compared with a composition of all others."""
+        parts = self._loader.parts
+        for part in parts:
+            path = f"{part.config_path}"
+            file = sources.users_file(path, self.folders)
+            if file is None or not path.startswith(f"{group}/") or not sources.is_whole(path):
+                continue
+            others = self._loader.merged([other for other in parts if other is not part])
+            tree = self._composition(others, found.choices).tree
+            values = _container(self._loader.merged([part]), resolve=False)
+            for fault in [*check.refused(values)] or faults(values, tree):
+                yield f"{sources.label(file)}: {fault}"
 
     def parts(self, choices: Sequence[str]) -> list[Part]:
         """Returns the files that `compose(choices)` merges, without Hydra's own. Later files override earlier ones."""
         parts = []
         for file in self._loader.compute_defaults_list("train", list(choices), RunMode.RUN).defaults:
             if file.config_path and not file.config_path.startswith("hydra/"):
-                parts.append(Part(file.config_path, file.package or ""))
+                parts.append(Part(file.config_path.removesuffix(".yaml"), file.package or ""))
         return parts
 
     def _load(self, choices: Sequence[str]) -> DictConfig:
@@ -500,7 +580,5 @@ def _elements(override: Override) -> tuple[Any, ...]:
 
 def _one_line(error: BaseException) -> str:
     """Returns the first line of Hydra's message, which omits its search path, advice and links."""
-    if isinstance(error, MarkedYAMLError) and error.problem_mark:
-        return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     text = f"{error}".strip() or f"{error.__cause__}".strip() or type(error).__name__
     return text.splitlines()[0]

@@ -38,6 +38,11 @@ class Declared(NamedTuple):
             return None
         return beside
 
+    @property
+    def name_key(self) -> str:
+        """The key of its name in its YAML file. That of an algorithm holds keys of the whole config."""
+        return "algo.name" if self.group == "algo" else "name"
+
     def values(self) -> dict[str, Any]:
         """Returns the settings of its Config with their defaults, `???` if there is none. Raises ConfigError."""
         settings = _config(self.node)

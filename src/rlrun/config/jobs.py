@@ -289,6 +289,8 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     """Returns the fault of a name that does not exist in a group, or None if it exists."""
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
+    if group == "preset" and name.endswith(".yml"):
+        return f"preset={name}: the name of the file must end in .yaml"
     if group == "preset" and name.endswith(".yaml"):
         if sources.is_preset_path(name):
             return None  # composing reads the file, as untrusted data

@@ -17,8 +17,25 @@ from rlrun.config import declared
 from rlrun.errors import ConfigError
 from rlrun.imports import advice, homes, is_found, is_path, source_of
 
+NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
 CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
+
+
+class Loader(yaml.SafeLoader):
+    """Reads YAML as people write it: 1e-3 is a number, and a key that stands twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        known = set()
+        for key, _ in node.value:
+            name = f"{key.value}"
+            if name in known:
+                raise yaml.constructor.ConstructorError(None, None, f"found duplicate key {name}", key.start_mark)
+            known.add(name)
+        return super().construct_mapping(node, deep)
+
+
+Loader.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, [*"-+.0123456789"])
 
 
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
@@ -88,6 +105,27 @@ def by_name(words: Sequence[str]) -> list[str]:
 def is_preset_path(name: str) -> bool:
     """Returns whether a preset is named by the path of its file, such as the best.yaml of a sweep."""
     return name.endswith(".yaml") and Path(name).is_file()
+
+
+def is_whole(path: str) -> bool:
+    """Returns whether a file below `conf` sets keys of the whole config: an algorithm or a preset, but no part."""
+    group, _, name = path.partition("/")
+    return group == "preset" or (group == "algo" and "/" not in name)
+
+
+def users_file(path: str, where: Sequence[Path]) -> Path | None:
+    """Returns the user's YAML file of a path below `conf`, or None if the path is that of another file or of none."""
+    file = find(f"{path.removesuffix('.yaml')}.yaml", where)
+    if file is None or file.suffix != ".yaml" or file.is_relative_to(CONF):
+        return None
+    return file
+
+
+def unreadable(place: str, error: Exception) -> str:
+    """Returns the fault of a file that is no YAML mapping, with the line if it is known. place: the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"{place}, line {error.problem_mark.line + 1}: {error.problem}"
+    return f"{place}: must be a mapping of config keys to values"
 
 
 def _name_in(path: str, group: str) -> str:
@@ -182,7 +220,13 @@ def registered_name(file: Path) -> str | None:
 
 
 def find(path: str, where: Sequence[Path]) -> Path | None:
-    """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML."""
+    """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML.
+
+    A preset may be named by its own path.
+    """
+    group, _, name = path.partition("/")
+    if group == "preset" and is_preset_path(name):
+        return Path(name)
     for folder in where:
         if (folder / path).is_file():
             return folder / path
@@ -194,8 +238,11 @@ def find(path: str, where: Sequence[Path]) -> Path | None:
 
 
 def content(file: Path) -> Any:
-    """Returns the values of a YAML file in a `conf` folder."""
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    """Returns the values of a YAML file in a `conf` folder. Raises ConfigError if it is not YAML."""
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), Loader)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(unreadable(label(file), error)) from None
 
 
 def label(file: Path) -> str:
@@ -205,7 +252,8 @@ def label(file: Path) -> str:
     """
     parts = file.parts
     if "conf" not in parts:
-        return os.path.relpath(file)
+        path = os.path.relpath(file)
+        return str(file) if path.startswith(os.pardir) else path
     start = len(parts) - 1 - parts[::-1].index("conf")
     if start > 0 and not file.is_relative_to(CONF):
         start -= 1

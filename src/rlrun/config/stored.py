@@ -130,11 +130,14 @@ def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
             _check_depth(value, path, depth + 1)
 
 
-def parse_yaml(text: str, path: Path) -> Any:
-    """Parses YAML of an untrusted file. Raises ConfigError if it has aliases or is nested too deeply."""
+def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
+    """Parses YAML of an untrusted file. Raises ConfigError if it has aliases or is nested too deeply.
+
+    base: reads the values; by default, as in YAML 1.1.
+    """
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(base or yaml.SafeLoader):  # type: ignore[misc]
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise ConfigError(f"{path}: aliases are not allowed")
@@ -144,6 +147,9 @@ def parse_yaml(text: str, path: Path) -> Any:
         values = yaml.load(text, Loader)
         _check_depth(values, path)
         return values
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{path}: not a config (line {line}: {error.problem})") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a config ({' '.join(str(error).split())[:200]})") from None
 
