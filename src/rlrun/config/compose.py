@@ -483,10 +483,10 @@ class Composer:
 
     def _advice(self, text: str, error: Exception) -> str:
         key, is_pair, value = text.partition("=")
-        if is_pair and not value.isascii():
-            return f"put values that are not ASCII in quotes: \"{key}='{value}'\""
-        if is_pair:
+        if is_pair and value.startswith(("[", "{", "'", '"')):
             return _one_line(error)
+        if is_pair:
+            return f'put text with such characters in quotes: "{key}={literal(value)}"'
         for group, names in sources.groups(self.folders).items():
             if text in names:
                 return f"write key=value; did you mean {group}={text}?"

@@ -160,13 +160,42 @@ PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) fo
     [
         (None, {}, "no such file"),
         (b"a,b\n", {}, "holds no rows"),
-        (b"a,b\n1,2\n1\n", {}, "row 3 has 1 columns, rows before it have 2"),
-        (b"a,b\n1,2\n\n\n1\n", {}, "row 5 has 1 columns, rows before it have 2"),
-        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "row 4 has 1 columns, rows before it have 2"),
+        (b"a,b\n1,2\n1\n", {}, "row 3 has 1 columns, the first line has 2"),
+        (b"a,b\n1,2\n\n\n1\n", {}, "row 5 has 1 columns, the first line has 2"),
+        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "row 4 has 1 columns, the first line has 2"),
         (b"a,b\n1,2\n", {"label": "c"}, r"has no column 'c' \(it has a, b\)"),
         (b"a,b\n1,2\n", {"label": 7}, "has no column 7, only 2 columns"),
         (b"a,b\n1,2\nnan,2\n", {}, "row 3: nan in column 'a' is not finite"),
         (b"1,2\n-inf,2\n", {"header": False}, "row 2: -inf in column 0 is not finite"),
+        (b"a,b\n1.5,0\n,1\n2.5,1\n", {}, r"row 3: '' in column 'a' is not a number, .*; set missing to this word"),
+        (b"a,b\n1.5,0\nNA,1\n", {}, r"row 3: 'NA' in column 'a' is not a number, .*; set missing to this word"),
+        (b"a;b\n1,5;0\n2,5;1\n", {"separator": ";"}, "row 2: '1,5' in column 'a' .*; write it as 1234.5 is written"),
+        (b'a,b\n"1,234",0\n900,1\n', {}, "row 2: '1,234' in column 'a' .*; write it as 1234.5 is written"),
+        (b"a,b\n$5,0\n$6.50,1\n", {}, r"row 2: '\$5' in column 'a' .*; write it as 1234.5 is written"),
+        (b"a,b\n1,0\n2,?\n3,1\n", {}, r"row 3: '\?' in column 'b' is not a number"),
+        (b"a,b\n1,x\n2,\n", {}, "row 3: the label in column 'b' is empty; set missing to ''"),
+        (b"a,b\n1,0\n1e99,1\n", {"normalize": False}, "column 'a' holds numbers that are too large for 32 bits"),
+        (b"a,b\n1e308,0\n1.5e308,1\n", {}, "column 'a' holds numbers that are too large for 32 bits"),
+        (b"a,b,b\n5,0,0\n6,1,1\n", {"label": "b"}, r"columns 1 and 2 are both named 'b'; leave one out, .*drop=\[2\]"),
+        (b",a,b\n0,7,0\n1,8,1\n", {}, r"column 0 has no name; .*drop=\[0\]"),
+        (b"a,b\nr1,5,0\nr2,6,1\n", {}, "row 2 has 3 columns, the first line has 2"),
+        (b"5,x\n6,y\n7,x\n", {}, "row 3: the label is 'x', which the first line holds .*; set header=false"),
+        (b"a,b\n1,0\n2,1\n", {"header": False}, "row 1: 'a' in column 0 is not a number"),
+        (b"a,b\n1,x\n2,x\n", {}, "all labels in column 'b' are 'x'"),
+        (b"a,b\n" + b"".join(b"0,%d\n" % i for i in range(21)), {}, "column 'b' holds 21 different values in 21 rows"),
+        (
+            b"a,b\n" + b"".join(b"0,%d.5\n" % (i % 21) for i in range(99)),
+            {},
+            "column 'b' holds 21 different values in 99",
+        ),
+        (
+            b"a,b\n" + b"".join(b"2024-01-%02d,%d\n" % (i, i % 2) for i in range(21)),
+            {},
+            "column 'a' holds 21 different",
+        ),
+        (b"a;b\n1;0\n2;1\n", {}, "has no column besides the label"),
+        (b"a,b\n1,0\n", {"separator": "||"}, r"separator='\|\|': must be one character, \\t for a tab"),
+        (b"a,b\n1,0\n", {"label": 1.5}, "1.5 must be the name or the number of a column"),
         (b"a,b\n1,2\n" + b"x" * 140_000 + b",2\n", {}, "row 3: field larger than field limit"),
         (b'a,b\n1,2\n\n"3,4\n5,6\n7,8\n', {}, "row 4: a quote is never closed"),
         (b"a,b\n1,2\n\xe9,3\n", {}, "row 3: byte 0xe9 is not UTF-8"),
@@ -185,6 +214,26 @@ def test_table_errors_name_the_row_and_the_reason(content, given, line, tmp_path
     with pytest.raises(ConfigError, match=rf"^env\.kwargs\.path={path}: {line}") as caught:
         DatasetBandit(4, str(path), **given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "features", "classes"),
+    [
+        ("x,y\n1,0\n3,1.0\n5,0.0\n", {}, [[1], [3], [5]], ["0", "1.0"]),
+        ("x\ty\n1\t0\n3\t1\n", {"separator": r"\t"}, [[1], [3]], ["0", "1"]),
+        ("|0\n3|1\n5|0\n", {"separator": "|", "header": False, "missing": ""}, [[3], [5]], ["0", "1"]),
+        ("x,y\nNaN,0\n3,1\n5,0\n", {"missing": float("nan")}, [[3], [5]], ["0", "1"]),
+        ("x,y\n-9,0\n3,1\n5,0\n", {"missing": -9}, [[3], [5]], ["0", "1"]),
+        ("id,x,y\n7,1,0\n8,3,1\n", {"drop": "id"}, [[1], [3]], ["0", "1"]),
+        ('x , y\n1, "a, b"\n3, "c"\n', {"label": "y"}, [[1], [3]], ["a, b", "c"]),
+        ("\ufeffx,y\r\n1,0\r\n3,1\r\n", {"label": "y"}, [[1], [3]], ["0", "1"]),
+        ("x,y\n?,0\na,1\na,0\n", {}, [[1, 0], [0, 1], [0, 1]], ["0", "1"]),
+    ],
+)
+def test_tables_as_people_keep_them_are_read(content, given, features, classes, tmp_path):
+    (tmp_path / "t.csv").write_text(content)
+    table = DatasetBandit(4, str(tmp_path / "t.csv"), normalize=False, **given).table
+    assert table.features.tolist() == features and table.classes == classes
 
 
 def test_a_table_that_is_no_path_is_one_line(tmp_path):
@@ -254,9 +303,14 @@ def test_table_from_scikit_learn(name, shape):
     assert table.features.shape == shape and len(table.classes) == len(set(table.labels))
 
 
+def test_measured_targets_of_scikit_learn_are_no_classes():
+    with pytest.raises(ValueError, match=r"^must be one of sklearn:wine, "):
+        load("sklearn:diabetes", -1)
+
+
 def test_a_column_that_names_every_row_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("id,y\n" + "".join(f"row{i},{i % 2}\n" for i in range(1001)))
-    with pytest.raises(ConfigError, match="1,001 different words, such as 'row0'; name it in drop"):
+    with pytest.raises(ConfigError, match="1,001 different words in 1,001 rows, such as 'row0'; name it in drop"):
         make("dataset_bandit", tmp_path / "t.csv")
     with pytest.raises(ConfigError, match="no column besides the label"):
         make("dataset_bandit", tmp_path / "t.csv", drop="[id]")

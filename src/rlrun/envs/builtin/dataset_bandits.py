@@ -27,11 +27,13 @@ class DatasetBandit(OneStep):
         label: str | int = -1,
         header: bool = True,
         separator: str | None = ",",
-        drop: Sequence[str | int] = (),
-        missing: str | None = None,
+        drop: Sequence[str | int] | str | int = (),
+        missing: str | float | None = None,
         normalize: bool = True,
     ):
         named, file = _file(path, download, force_download, source)
+        if isinstance(drop, str | int):
+            drop = [drop]
         try:
             self.table = load(
                 file, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize

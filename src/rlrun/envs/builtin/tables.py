@@ -4,9 +4,10 @@ import csv
 import gzip
 import hashlib
 import os
+import re
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BufferedReader
@@ -20,7 +21,13 @@ from rlrun.data_files import open_data
 from rlrun.envs.unix_compress import MAGIC, CompressFile, CompressFileError
 
 SKLEARN = "sklearn:"
+SETS = ("wine", "digits", "breast_cancer", "iris")  # the tables of scikit-learn that have classes
 WORDS = 1000  # the most different words of a column; each of them becomes a column
+FEW = 20  # so many different words may stand in a short table, even if none of them is repeated
+TAB = r"\t"  # how a tab is typed
+NUMBER = re.compile(  # a number as people write it: 1234.5, 1.2e-3, 1,234.5, 1 234,5, $12.50, 7%
+    r"[-+]?[$€£¥]?\s?(\d{1,3}([\s,.'\u2019]\d{3})+|\d+|(?=[.,]\d))([.,]\d*)?(e[-+]?\d+)?\s?[$€£¥%]?", re.IGNORECASE
+)
 LIMIT = 1 << 30  # bytes of an unpacked table; the largest table that our configs name has 361 MB
 LINE = 16 << 20  # bytes of one line
 RATIO = 100  # a packed file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
@@ -55,6 +62,12 @@ class Rows:
     def column(self, index: int) -> list[str]:
         return [row[index] for row in self.cells]
 
+    def name(self, index: int) -> str:
+        """Returns the name of a column for messages, or its number without a header."""
+        if self.names:
+            return repr(self.names[index])
+        return str(index)
+
 
 @lru_cache(maxsize=2)  # each evaluation makes new environments; its table may differ from that of training
 def load(
@@ -64,19 +77,21 @@ def load(
     header: bool = True,
     separator: str | None = ",",
     drop: tuple[str | int, ...] = (),
-    missing: str | None = None,
+    missing: str | float | None = None,
     normalize: bool = True,
 ) -> Table:
     """Reads a table from a file, which gzip or compress may have packed, or from scikit-learn (`sklearn:<name>`).
 
-    label, drop: columns, by name if the file has a header, or by number from 0 (-1 is the last). separator: None means
-    any white space. missing: rows that contain this word are left out. normalize: scale every column of numbers to mean
-    0 and standard deviation 1. Raises ValueError with one line, which names the row, if the table cannot be read.
+    label, drop: columns, by name if the file has a header, or by number from 0 (-1 is the last). separator: one
+    character, or `\\t` for a tab; None means any white space. missing: rows that contain this word are left out.
+    normalize: scale every column of numbers to mean 0 and standard deviation 1. A column in which at least half of the
+    different words are numbers must hold nothing else. Raises ValueError with one line, which names row, column and
+    cell, if the table cannot be read.
     """
     if path.startswith(SKLEARN):
-        features, labels = _sklearn(path.removeprefix(SKLEARN))
-        parts = [_standardised(column, normalize) for column in features.T]
-        return _table(parts, labels.tolist(), separator, sha256=None)
+        features, classes = _sklearn(path.removeprefix(SKLEARN))
+        names = {number: str(number) for number in classes.tolist()}
+        return _table([_scaled(column, normalize) for column in features.T], classes, names, sha256=None)
     try:
         with open_data(Path(path)) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -84,10 +99,14 @@ def load(
         of_label = _place(label, rows)
         left_out = {of_label, *(_place(column, rows) for column in drop)}
         kept = [index for index in range(rows.width) if index not in left_out]
+        if not kept:
+            raise ValueError(f"has no column besides the label (separator={separator!r})")
+        _check_names(rows, [*kept, of_label])
         parts = []
         for index in kept:
-            parts += _numbers(rows, index, normalize)
-        return _table(parts, rows.column(of_label), separator, sha256)
+            parts += _features(rows, index, normalize)
+        labels, names = _labels(rows, of_label)
+        return _table(parts, labels, names, sha256)
     except FileNotFoundError:
         raise ValueError("no such file") from None
     except OSError as error:
@@ -96,29 +115,32 @@ def load(
         raise ValueError(TOO_LARGE) from None
 
 
-def _table(parts: list[np.ndarray], labels: list[Any], separator: str | None, sha256: str | None) -> Table:
-    if not parts:
-        raise ValueError(f"has no column besides the label (separator={separator!r})")
-    classes = sorted(set(labels), key=_order)
-    number = {name: index for index, name in enumerate(classes)}
-    counted = np.array([number[name] for name in labels])
-    return Table(np.stack(parts, 1), counted, [str(name) for name in classes], sha256)
+def _table(parts: list[np.ndarray], labels: Iterable[Any], names: dict[Any, str], sha256: str | None) -> Table:
+    """Returns a table whose classes are those of `names`, in the order of its keys."""
+    number = {label: index for index, label in enumerate(sorted(names))}
+    counted = np.array([number[label] for label in labels])
+    return Table(np.stack(parts, 1), counted, [names[label] for label in number], sha256)
 
 
-def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | None) -> Rows:
+def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | float | None) -> Rows:
     """Returns all rows of an open file. Raises ValueError if a row has another number of columns than the first."""
     rows = Rows([], [], array("q"))
-    lines = _Lines(file)
+    lines = _Lines(file, separator)
+    width = 0
+    left_out = {str(missing)}
+    if missing != missing:  # a config holds nan, however it was written
+        left_out = {"nan", "NaN", "NAN"}
     memory = _memory()
     try:
         for number, row in _split(lines, separator):
+            width = width or len(row)
+            if len(row) != width:
+                raise ValueError(f"row {number} has {len(row)} columns, the first line has {width}")
             if header and not rows.names:
                 rows.names = row
                 continue
-            if missing is not None and missing in row:
+            if missing is not None and not left_out.isdisjoint(row):
                 continue
-            if rows.cells and len(row) != rows.width:
-                raise ValueError(f"row {number} has {len(row)} columns, rows before it have {rows.width}")
             rows.cells.append(row)
             rows.lines.append(number)
             memory -= _size(row, lines.length)
@@ -134,12 +156,13 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
 class _Lines:
     """Iterates over the lines of an open file as text; a packed file is unpacked.
 
-    Empty lines are left out, and lines that begin with |, as in the test file of the data set Adult. Raises ValueError
-    if the file is not UTF-8 text or is too large for a table.
+    Empty lines are left out, and lines that begin with |, as in the test file of the data set Adult, unless | separates
+    columns. Raises ValueError if the file is not UTF-8 text or is too large for a table.
     """
 
-    def __init__(self, file: BufferedReader):
+    def __init__(self, file: BufferedReader, separator: str | None):
         self.file = _unpacked(file)
+        self.has_comments = separator != "|"
         self.number = 0  # number of the last line that was read, from 1
         self.begun = 0  # number of the first line of the current row
         self.length = 0  # bytes of the current row
@@ -150,7 +173,7 @@ class _Lines:
             if len(line) > LINE:
                 raise ValueError(f"row {self.number}: has more than {LINE:,} bytes")
             text = self._text(line)
-            if not text.strip() or text.startswith("|"):
+            if not text.strip() or (self.has_comments and text.startswith("|")):
                 continue
             if self.length == 0:
                 self.begun = self.number
@@ -215,8 +238,12 @@ def _split(lines: _Lines, separator: str | None) -> Iterator[tuple[int, list[str
     """Yields (number of its first line, words) for every row. Raises csv.Error."""
     text = iter(lines)
     rows: Iterator[list[str]] = map(str.split, text)
+    if separator == TAB:
+        separator = "\t"
     if separator is not None:
-        rows = csv.reader(text, delimiter=separator, strict=True)
+        if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n':
+            raise ValueError(rf"separator={separator!r}: must be one character, \t for a tab, or null for white space")
+        rows = csv.reader(text, delimiter=separator, strict=True, skipinitialspace=separator != " ")
     while True:
         lines.next_row()
         row = next(rows, None)
@@ -251,58 +278,129 @@ def _place(column: str | int, rows: Rows) -> int:
         if column not in rows.names:
             raise ValueError(f"has no column {column!r} (it has {', '.join(rows.names) or 'no header'})")
         return rows.names.index(column)
+    if not isinstance(column, int):
+        raise ValueError(f"{column!r} must be the name or the number of a column")
     if not -rows.width <= column < rows.width:
         raise ValueError(f"has no column {column}, only {rows.width} columns")
     return column % rows.width
 
 
-def _numbers(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
-    """Returns one column as numbers, or a column of words as one column for each different word."""
+def _check_names(rows: Rows, kept: list[int]) -> None:
+    """Raises ValueError if two columns have the same name, or if a column has none, as the index that pandas writes."""
+    place: dict[str, int] = {}
+    for index in kept:
+        if not rows.names:
+            return
+        name = rows.names[index]
+        if not name:
+            raise ValueError(f"column {index} has no name; if it only numbers the rows, leave it out by drop=[{index}]")
+        if name in place:
+            first, last = sorted([place[name], index])
+            raise ValueError(f"columns {first} and {last} are both named {name!r}; leave one out, as by drop=[{last}]")
+        place[name] = index
+
+
+def _values(rows: Rows, index: int) -> np.ndarray | None:
+    """Returns a column of numbers, None for a column of words.
+
+    Raises ValueError for the first cell that is no finite number in a column in which at least half of the different
+    words are numbers.
+    """
     column = rows.column(index)
-    name: str | int = index
-    if rows.names:
-        name = repr(rows.names[index])
     try:
         values = np.array([float(word) for word in column])
     except ValueError:
-        return _one_hot(column, name)
+        words = set(column)
+        if 2 * sum(1 for word in words if NUMBER.fullmatch(word)) < len(words):
+            return None
+        row = next(row for row, word in enumerate(column) if not _is_plain(word))
+        remedy = "set missing to this word to leave out such rows"
+        if NUMBER.fullmatch(column[row]):
+            remedy = "write it as 1234.5 is written"
+        where = f"row {rows.lines[row]}: {column[row][:40]!r} in column {rows.name(index)}"
+        raise ValueError(f"{where} is not a number, as others there are; {remedy}, or drop the column") from None
     finite = np.isfinite(values)
     if not finite.all():
         row = int(np.argmin(finite))
-        raise ValueError(f"row {rows.lines[row]}: {column[row]} in column {name} is not finite; name it in missing")
-    return [_standardised(values, normalize)]
+        where = f"row {rows.lines[row]}: {column[row]} in column {rows.name(index)}"
+        raise ValueError(f"{where} is not finite; name it in missing")
+    return values
 
 
-def _one_hot(column: list[str], name: str | int) -> list[np.ndarray]:
+def _is_plain(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _labels(rows: Rows, index: int) -> tuple[list[Any], dict[Any, str]]:
+    """Returns the class of every row, and the name of every class. Equal numbers, such as 0 and 0.0, are one class.
+
+    Raises ValueError if the column does not hold classes: a word is missing, all are equal, or they are a measured
+    value, which rarely repeats or has fractions.
+    """
+    column, name = rows.column(index), rows.name(index)
+    for row, word in enumerate(column):
+        if not word:
+            raise ValueError(f"row {rows.lines[row]}: the label in column {name} is empty; set missing to ''")
+        if rows.names and word == rows.names[index]:
+            raise ValueError(
+                f"row {rows.lines[row]}: the label is {name}, which the first line holds as the name of the column; "
+                "set header=false if the first line is a row"
+            )
+    values = _values(rows, index)
+    labels: list[Any] = column
+    whole = True
+    if values is not None:
+        labels = values.tolist()
+        whole = bool((values == np.rint(values)).all())
+    names = dict(zip(reversed(labels), reversed(column), strict=True))  # the first word of each class
+    if len(names) == 1:
+        raise ValueError(f"all labels in column {name} are {column[0][:40]!r}; a label has two classes or more")
+    if len(names) > FEW and (not whole or 2 * len(names) > len(column)):
+        raise ValueError(
+            f"column {name} holds {len(names):,} different values in {len(column):,} rows, such as {column[0][:40]!r}, "
+            "which are no classes; name another column in label"
+        )
+    return labels, names
+
+
+def _features(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
+    """Returns one column as numbers, or a column of words as one column for each different word."""
+    values = _values(rows, index)
+    if values is None:
+        return _one_hot(rows.column(index), rows.name(index))
+    scaled = _scaled(values, normalize)
+    if not np.isfinite(scaled).all():
+        raise ValueError(f"column {rows.name(index)} holds numbers that are too large for 32 bits")
+    return [scaled]
+
+
+def _one_hot(column: list[str], name: str) -> list[np.ndarray]:
     words = sorted(set(column))
-    if len(words) > WORDS:
-        found = f"{len(words):,} different words, such as {words[0][:40]!r}"
+    if len(words) > WORDS or (len(words) > FEW and 2 * len(words) > len(column)):
+        found = f"{len(words):,} different words in {len(column):,} rows, such as {words[0][:40]!r}"
         raise ValueError(f"column {name} holds {found}; name it in drop")
     number = {word: index for index, word in enumerate(words)}
     numbers = np.array([number[word] for word in column])
     return [(numbers == index).astype(np.float32) for index in range(len(words))]
 
 
-def _standardised(values: np.ndarray, normalize: bool) -> np.ndarray:
-    if normalize:
-        values = (values - values.mean()) / (values.std() or 1.0)
-    return values.astype(np.float32)
-
-
-def _order(name: Any) -> tuple[float, str]:
-    """Returns a sort key: numbers are sorted by value, words alphabetically after them."""
-    try:
-        return float(name), str(name)
-    except ValueError:
-        return np.inf, str(name)
+def _scaled(values: np.ndarray, normalize: bool) -> np.ndarray:
+    """Returns float32 numbers, standardised if asked for; numbers beyond its range become infinite or NaN."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if normalize:
+            values = (values - values.mean()) / (values.std() or 1.0)
+        return values.astype(np.float32)
 
 
 def _sklearn(name: str) -> tuple[np.ndarray, np.ndarray]:
+    if name not in SETS:
+        raise ValueError(f"must be one of {', '.join(SKLEARN + name for name in SETS)}")
     try:
         from sklearn import datasets
     except ModuleNotFoundError as error:
         raise ValueError("scikit-learn is not installed; pip install 'rlrun[datasets]'") from error
-    load = getattr(datasets, f"load_{name}", None)
-    if load is None:
-        raise ValueError("scikit-learn has no such data set (wine, digits, breast_cancer, iris)")
-    return load(return_X_y=True)
+    return getattr(datasets, f"load_{name}")(return_X_y=True)
