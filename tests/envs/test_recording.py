@@ -134,11 +134,45 @@ def test_video_recorder_writes_every_frame_of_the_requested_episodes(tmp_path: P
         assert ffmpeg.count_frames_and_secs(str(path))[0] == count + 1, "the first and the last observation too"
 
 
+def test_video_of_frames_of_other_kinds_is_not_shifted(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """Every frame is red, some with alpha, of another size, read-only, in Fortran order, or missing."""
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    red = np.full((64, 64, 4), (255, 0, 0, 255), np.uint8)
+    grown = np.full((80, 90, 3), (255, 0, 0), np.uint8)
+    shrunk = np.full((64, 60, 3), (255, 0, 0), np.uint8)
+    shrunk.flags.writeable = False
+    frames = iter([None, red, None, np.asfortranarray(red[..., :3]), red[::-1, ::-1], grown, shrunk])
+    written: list[Any] = []
+
+    def write_frames(*args: Any, **options: Any) -> Any:
+        while True:
+            written.append((yield))
+
+    monkeypatch.setattr(ffmpeg, "write_frames", write_frames)
+    env = Counts()
+    monkeypatch.setattr(env, "reset", lambda: ({}, {}))
+    monkeypatch.setattr(env, "step", lambda action: ({}, 0.0, False, False, {}))
+    monkeypatch.setattr(env, "render", lambda: next(frames))
+    film = VideoRecorder(env, 1, lambda: tmp_path / "film.mp4")
+    film.reset()
+    for _ in range(6):
+        film.step(0)
+    film.close()
+    assert capsys.readouterr().err.splitlines() == [
+        f"{tmp_path / 'film.mp4'}: 2 frames were None and are left out",
+        f"{tmp_path / 'film.mp4'}: 2 frames of another size were cropped or padded to 64 x 64",
+    ]
+    assert len(written) == 5
+    for frame in written:
+        assert frame.shape == (64, 64, 3) and frame.flags.c_contiguous
+        assert (frame[:, :60] == (255, 0, 0)).all()
+
+
 def test_video_of_an_environment_without_rendering_is_refused(monkeypatch: Any) -> None:
     blind, broken = Counts(), Counts()
     monkeypatch.setattr(blind, "render", lambda: None)
     monkeypatch.setattr(broken, "render", lambda: 1 / 0)
-    with pytest.raises(ConfigError, match=r"^video=true: Blind-v0 does not render RGB images$"):
+    with pytest.raises(ConfigError, match=r"^video=true: Blind-v0 renders no image, but None$"):
         check_camera(SimpleNamespace(make=lambda: blind), "Blind-v0")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^video=true: Counts-v0 cannot be rendered here \(division by zero\)$"):
         check_camera(SimpleNamespace(make=lambda: broken), "Counts-v0")  # type: ignore[arg-type]

@@ -52,6 +52,8 @@ class Painter(gym.Env):
             return None
         if self.task < 0:
             raise RuntimeError("out of paint")
+        if 0 < self.task < 1:
+            return np.full((4, 6, 3), self.task)
         return np.full((4, 6, 3), int(self.task), np.uint8)
 
 
@@ -79,6 +81,10 @@ def test_render_tells_how_to_get_images_and_which_environment_failed(make):
     env.reset()
     with pytest.raises(RunError, match=r"#0, .*out of paint"):
         env.render()
+    env = make(PAINTER, 2, selftest="off", kwargs={"render_mode": "rgb_array", "task": 0.5})
+    env.reset()
+    with pytest.raises(ConfigError, match=r"draws not an image, uint8 \[height, width, 3\], but float64 \[4, 6, 3\]$"):
+        env.render()
 
 
 def test_tiled_images_stand_in_a_grid_that_is_as_square_as_possible():
@@ -86,3 +92,8 @@ def test_tiled_images_stand_in_a_grid_that_is_as_square_as_possible():
         images = [np.full((1, 1, 1), i + 1, np.uint8) for i in range(count)]
         grid = tiled(images)[:, :, 0]
         assert grid.shape == shape and grid.ravel()[:count].tolist() == [*range(1, count + 1)]
+
+
+def test_tiled_images_of_several_sizes_are_padded():
+    grid = tiled([np.full((1, 3, 3), 7, np.uint8), np.full((2, 1, 3), 9, np.uint8)])[:, :, 0]
+    assert grid.tolist() == [[7, 7, 7, 9, 0, 0], [0, 0, 0, 9, 0, 0]]

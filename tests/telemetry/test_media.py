@@ -67,13 +67,31 @@ def test_video_is_an_animation_of_all_frames(tmp_path: Path) -> None:
     assert medium.size() == (8, 8)
 
 
+def test_frames_with_alpha_and_of_another_size_are_those_of_the_first(tmp_path: Path) -> None:
+    log = Telemetry(tmp_path, {}, "sac", 100, 0)
+    red = np.full((8, 8, 4), (255, 0, 0, 0), np.uint8)
+    log.media(7, "episode", Video([red, np.full((9, 9), 255, np.uint8), red[:4]], fps=10))
+    log.close({})
+    (medium,) = kept(tmp_path, 7)
+    with Pillow.open(io.BytesIO(medium.content())) as video:
+        assert getattr(video, "n_frames", 1) == 3
+        corners = []
+        for place in range(3):
+            video.seek(place)
+            pixels = np.asarray(video.convert("RGB"))
+            assert pixels.shape == (8, 8, 3)
+            corners.append((pixels[0, 0].tolist(), pixels[7, 7].tolist()))
+    assert corners == [([255, 0, 0], [255, 0, 0]), ([255] * 3, [255] * 3), ([255, 0, 0], [0, 0, 0])]
+
+
 def test_figure_becomes_an_image() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2, 1), dpi=50, facecolor="red")
     FigureCanvasAgg(figure)
-    pixels = Image.of_figure(figure).pixels
+    image = Image.of_figure(figure)
+    pixels = np.asarray(Pillow.open(io.BytesIO(image.content())))
     assert pixels.shape == (50, 100, 3)
     assert pixels[0, 0].tolist() == [255, 0, 0]
 
@@ -82,7 +100,7 @@ def test_medium_that_cannot_be_stored_is_one_line(tmp_path: Path, capsys: pytest
     log = Telemetry(tmp_path, {}, "sac", 100, 0)
     frames = np.zeros((2, 4, 4, 3), np.uint8)
     given: list[tuple[Any, Any, str]] = [
-        ("view", Image(np.zeros((2, 2, 7))), "not an array of colours, uint8 [height,"),  # type: ignore[arg-type]
+        ("view", Image(np.zeros((2, 2, 7))), "not an image, uint8 [height, width, 3], but float64"),  # type: ignore[arg-type]
         ("film", Video(frames, fps=0), "fps=0: must be above 0"),
         ("film", Video(frames, fps=-5), "fps=-5: must be above 0"),
         ("film", Video(3, 5), ""),  # type: ignore[arg-type]

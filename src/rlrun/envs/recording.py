@@ -8,6 +8,7 @@ import ctypes.util
 import importlib.util
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun.envs.make import Recipe
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, printable
+from rlrun.images import fitted, rgb
 
 FPS = 30  # frames per second of environments without `render_fps` in their metadata
 
@@ -24,7 +26,8 @@ FPS = 30  # frames per second of environments without `render_fps` in their meta
 class VideoRecorder(gym.Wrapper):
     """Writes the next `episodes` episodes as MP4 videos.
 
-    `start()` returns the path of the next video, and `shot` is called after every frame.
+    `start()` returns the path of the next video, and `shot` is called after every frame. Frames of another size than
+    the first are cropped or padded, and None is left out; a line on stderr says so.
     """
 
     def __init__(
@@ -32,19 +35,25 @@ class VideoRecorder(gym.Wrapper):
     ):
         super().__init__(env)
         self.left, self.start, self.shot = episodes, start, shot
+        self.is_filming = False
         self.writer: Any = None
+        self.path = Path()  # of the current video
+        self.shape: tuple[int, ...] = ()  # of its frames
+        self.missing = 0  # frames of it that were None
+        self.resized = 0  # frames of it that had another size
 
     def reset(self, **given: Any) -> Any:
         self._cut()
         answer = self.env.reset(**given)
         if self.left:
             self.left -= 1
+            self.is_filming = True
             self._shoot()
         return answer
 
     def step(self, action: Any) -> Any:
         answer = self.env.step(action)
-        if self.writer:
+        if self.is_filming:
             self._shoot()
             if answer[2] or answer[3]:
                 self._cut()
@@ -55,21 +64,39 @@ class VideoRecorder(gym.Wrapper):
         super().close()
 
     def _shoot(self) -> None:
-        frame = np.ascontiguousarray(self.env.render())
+        image = self.env.render()
+        if image is None:
+            self.missing += 1
+            return
+        frame = rgb(image)
         if self.writer is None:
-            import imageio_ffmpeg
-
-            fps = self.env.metadata.get("render_fps") or FPS
-            size = frame.shape[1::-1]
-            self.writer = imageio_ffmpeg.write_frames(str(self.start()), size, fps=fps, macro_block_size=2)
-            self.writer.send(None)
-        self.writer.send(frame)
+            self._open(frame.shape)
+        if frame.shape != self.shape:
+            self.resized += 1
+        self.writer.send(fitted(frame, self.shape))
         self.shot()
+
+    def _open(self, shape: tuple[int, ...]) -> None:
+        import imageio_ffmpeg
+
+        self.path, self.shape = self.start(), shape
+        fps = self.env.metadata.get("render_fps") or FPS
+        size = shape[1::-1]
+        self.writer = imageio_ffmpeg.write_frames(str(self.path), size, fps=fps, macro_block_size=2)
+        self.writer.send(None)
 
     def _cut(self) -> None:
         if self.writer:
             self.writer.close()
-            self.writer = None
+            height, width, _ = self.shape
+            if self.missing:
+                self._say(f"{self.missing} frames were None and are left out")
+            if self.resized:
+                self._say(f"{self.resized} frames of another size were cropped or padded to {height} x {width}")
+        self.is_filming, self.writer, self.missing, self.resized = False, None, 0, 0
+
+    def _say(self, line: str) -> None:
+        print(printable(f"{self.path}: {line}"), file=sys.stderr, flush=True)
 
 
 class EpisodeRecorder(gym.Wrapper):
@@ -124,8 +151,10 @@ def check_camera(recipe: Recipe, id: str) -> None:
     finally:
         if env is not None:
             env.close()
-    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.dtype != np.uint8:
-        raise ConfigError(f"video=true: {id} does not render RGB images")
+    try:
+        rgb(frame)
+    except ValueError as error:
+        raise ConfigError(f"video=true: {id} renders {error}") from None
 
 
 def choose_renderer() -> None:
@@ -143,13 +172,16 @@ def choose_renderer() -> None:
 
 
 def tiled(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns images of one shape [height, width, channels] as one: a grid as square as possible, its rest black."""
-    height, width, channels = images[0].shape
+    """Returns images [height, width, 3] as one: a grid as square as possible, its rest black.
+
+    Images that are smaller than the largest are padded.
+    """
+    height, width, channels = np.max([image.shape for image in images], axis=0)
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
-    grid = np.zeros((rows, height, columns, width, channels), images[0].dtype)
+    grid = np.zeros((rows, height, columns, width, channels), np.uint8)
     for i, image in enumerate(images):
-        grid[i // columns, :, i % columns] = image
+        grid[i // columns, :, i % columns] = fitted(image, (height, width, channels))
     return grid.reshape(rows * height, columns * width, channels)
 
 

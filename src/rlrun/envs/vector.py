@@ -35,6 +35,7 @@ from rlrun.envs.tasks import Tasks
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import AsyncPool
 from rlrun.errors import ConfigError, RunError, reason
+from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
 from rlrun.types import Return, Spec, Step
@@ -305,10 +306,13 @@ class VectorEnv(nn.Module):
         else:
             images = self.pool.each("render")
             self._check_lost()
-        images = [image for image in images or () if isinstance(image, np.ndarray)]
+        images = [image for image in images or () if image is not None]
         if not images:
             raise ConfigError(f"env {self.name}: draws no images; set env.kwargs.render_mode=rgb_array")
-        return tiled(images)
+        try:
+            return tiled([*map(rgb, images)])
+        except ValueError as error:
+            raise ConfigError(f"env {self.name}: draws {error}") from None
 
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns ended episodes that no step has reported: always none, because every step reports its own."""

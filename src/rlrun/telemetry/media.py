@@ -2,13 +2,14 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, unquote
 
 from rlrun import files
+from rlrun.images import fitted, rgb
 from rlrun.snapshot.atomic import replace_file
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ BINS = 64
 class Image:
     """An image as PNG."""
 
-    pixels: "NDArray[np.uint8]"  # [height, width, 3]
+    pixels: "NDArray[np.uint8]"  # [height, width, 3]; also grey [height, width], or with alpha, which is left out
     suffix: ClassVar[str] = ".png"
 
     @classmethod
@@ -33,7 +34,7 @@ class Image:
         import numpy as np
 
         figure.canvas.draw()
-        return cls(np.asarray(figure.canvas.buffer_rgba())[..., :3])
+        return cls(np.asarray(figure.canvas.buffer_rgba()))
 
     def content(self) -> bytes:
         """Returns the bytes of the file."""
@@ -44,7 +45,7 @@ class Image:
 class Video:
     """A video as animated GIF, which every browser shows."""
 
-    frames: "NDArray[np.uint8]"  # [time, height, width, 3]
+    frames: "Sequence[NDArray[np.uint8]]"  # [time, height, width, 3]; each also as in Image
     fps: float
     suffix: ClassVar[str] = ".gif"
 
@@ -132,15 +133,12 @@ def _all(run: Path) -> Iterator[Medium]:
             yield Medium(int(step), unquote(name), path)
 
 
-def _encoded(frames: "list[NDArray[np.uint8]]", format: str, **options: Any) -> bytes:
-    """Returns images in a format of Pillow. Raises ValueError if an array is not an image."""
-    import numpy as np
+def _encoded(frames: "Sequence[NDArray[np.uint8]]", format: str, **options: Any) -> bytes:
+    """Returns images in a format of Pillow, with the size of the first. Raises ValueError if one is not an image."""
     import PIL.Image
 
-    try:
-        first, *others = [PIL.Image.fromarray(np.ascontiguousarray(frame)) for frame in frames]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"not an array of colours, uint8 [height, width, 3] ({error})") from error
+    images = [*map(rgb, frames)]
+    first, *others = [PIL.Image.fromarray(fitted(image, images[0].shape)) for image in images]
     if others:
         options["append_images"] = others
     content = io.BytesIO()
