@@ -138,3 +138,20 @@ def test_action_rescaling_refuses_what_has_no_range(make, id, bounds, line):
     with pytest.raises(ConfigError) as refused:
         make(id, wrappers={"rescale_action": dict(zip(("low", "high"), bounds, strict=True))})
     assert line in str(refused.value)
+
+
+def test_an_action_entry_with_equal_bounds_is_zero_for_the_agent():
+    actions = Actions(spaces.Box(np.array([-2.0, 3.0], np.float32), np.array([2.0, 3.0], np.float32)))
+    agent = np.array([[0.5, 0.7], [-1.0, 0.0]], np.float32)
+    native = actions.to_native(agent)
+    assert native.tolist() == [[1.0, 3.0], [-2.0, 3.0]]
+    assert actions.from_native(native).tolist() == [[0.5, 0.0], [-1.0, 0.0]]
+    assert abs(actions.from_native(np.array([[0.0, 3.1]]))[0, 1]) > 1  # no such action
+    whole = Actions(spaces.Box(4, 4, (1,), np.uint8))
+    assert whole.from_native(np.array([[4]], np.uint8)).tolist() == [[0.0]]
+
+
+def test_action_bounds_whose_difference_overflows_are_finite():
+    most = np.finfo(np.float64).max
+    actions = Actions(spaces.Box(-most, most, (1,), np.float64))
+    assert actions.to_native(np.array([[0.0], [1.0]])).tolist() == [[0.0], [most]]

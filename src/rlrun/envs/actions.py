@@ -16,6 +16,7 @@ from rlrun.spaces import MixedSpace, columns
 from rlrun.types import Spec
 
 LOW, HIGH = np.float32(-1), np.float32(1)
+ROUNDING = 1e-6  # how far a recorded action may be from the only allowed value, relative to 1 or to that value
 
 
 class Actions:
@@ -59,7 +60,7 @@ class Actions:
         self.bounds = (LOW, HIGH)
         self.space = spaces.Box(-1.0, 1.0, low.shape, np.float32)
         if (low != -1).any() or (high != 1).any():
-            self.scale, self.offset = (high - low) / 2, (high + low) / 2
+            self.scale, self.offset = high / 2 - low / 2, high / 2 + low / 2  # as halves, because a sum may overflow
 
     def clip(self, actions: np.ndarray) -> np.ndarray:
         """Returns a copy of actions [num_envs, ...], clipped to the agent's bounds. NaN stays NaN."""
@@ -85,7 +86,8 @@ class Actions:
     def from_native(self, actions: Any) -> np.ndarray:
         """Returns the environment's actions [rows, ...] in the agent's units.
 
-        Raises ValueError for actions of a wrong shape, and for discrete actions that are not in the native space.
+        An entry whose bounds are equal is 0, or beyond the agent's bounds if it has another value. Raises ValueError
+        for actions of a wrong shape, and for discrete actions that are not in the native space.
         """
         actions = np.asarray(actions)
         if actions.shape[1:] != self.native.shape:
@@ -98,7 +100,8 @@ class Actions:
         if self.offset is not None:
             actions = actions - self.offset
         if self.scale is not None:
-            actions = actions / self.scale
+            rounding = ROUNDING * np.maximum(1.0, np.abs(self.offset))
+            actions = actions / np.where(self.scale == 0, rounding, self.scale)
         return actions.astype(self.space.dtype)
 
 
