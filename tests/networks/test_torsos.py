@@ -15,7 +15,7 @@ from rlrun import registry
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import DiscretePolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
 from rlrun.networks.stacked import Stacked
-from rlrun.networks.torsos import NATURE, Cnn, Convolutions, Mlp, ResidualSections
+from rlrun.networks.torsos import NATURE, Cnn, Convolutions, Mlp, ResidualSections, overlooked
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
@@ -103,6 +103,19 @@ def test_cnn_scales_bytes_to_0_to_1() -> None:
     assert net.features == 64
 
 
+@pytest.mark.parametrize("largest", [1, 3, 255])
+def test_cnn_and_mlp_scale_bytes_by_their_upper_bound(largest: int) -> None:
+    planes = spaces.Box(0, largest, (2, 36, 36), np.uint8)
+    bright = torch.as_tensor(planes.high[None])
+    net, mlp = torso("cnn", [planes]), torso("mlp", [planes])
+    ones = torch.ones(1, 2, 36, 36)
+    expected = ones
+    for layer in net.convolutions[0][0].layers:
+        expected = layer(expected).relu()
+    torch.testing.assert_close(net(bright), net.stack(expected.flatten(1)))
+    torch.testing.assert_close(mlp(bright), mlp.stack(ones.flatten(1)))
+
+
 def test_cnn_has_the_configured_convolutions() -> None:
     net = torso("cnn", [IMAGE], convolutions=[[4, 5, 3], [6, 2, 1]]).convolutions[0][0]
     assert [tuple(layer.weight.shape) for layer in net.layers] == [(4, 2, 5, 5), (6, 4, 2, 2)]
@@ -139,6 +152,30 @@ def test_auto_torso_finds_nested_images() -> None:
     assert isinstance(net, Mlp)
     bright = net(torch.full((1, 3, 20, 20), 255, dtype=torch.uint8))
     torch.testing.assert_close(bright, net.stack(torch.ones(1, 1200)))
+
+
+@pytest.mark.parametrize(
+    ("space", "is_overlooked"),
+    [
+        (spaces.Box(0.0, 1.0, (3, 64, 64), np.float32), True),
+        (spaces.Box(0.0, 255.0, (64, 64, 3), np.float32), True),
+        (spaces.Box(0, 255, (64, 64), np.uint8), True),
+        (spaces.Box(0, 255, (64, 64, 5), np.uint8), True),
+        (spaces.Box(0, 255, (3, 20, 20), np.uint8), True),
+        (spaces.Dict({"seen": IMAGE, "unseen": spaces.Box(0.0, 1.0, (3, 64, 64), np.float32)}), True),
+        (spaces.Box(0, 1, (3, 64, 64), np.uint8), False),
+        (spaces.Box(0, 255, (40, 400, 3), np.uint8), False),
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), False),
+        (spaces.Box(-1.0, 1.0, (64, 20), np.float32), False),
+        (VECTOR, False),
+        (spaces.Discrete(4), False),
+    ],
+    ids=str,
+)
+def test_images_that_auto_gives_to_an_mlp_are_announced(space: Space, is_overlooked: bool) -> None:
+    lines = [*overlooked(space)]
+    assert len(lines) == is_overlooked
+    assert all("for an mlp; images for a cnn are uint8" in line for line in lines)
 
 
 def test_impala_equals_its_formula() -> None:

@@ -24,6 +24,11 @@ def is_image(space: Space) -> bool:
     return channels_last(space) or (len(space.shape) == 3 and min(space.shape[1:]) >= 16)
 
 
+def largest_byte(space: Any) -> float:
+    """Returns the value of a uint8 Box that all networks scale to 1: its upper bound."""
+    return max(1.0, float(space.high.max()))
+
+
 def channels_last(space: Space) -> bool:
     """Returns whether images are [..., height, width, channels] with at most 4 channels, as Gymnasium renders them."""
     height, width, channels = space.shape[-3:]  # type: ignore[index]
@@ -53,8 +58,8 @@ def part(x: Any, path: tuple[str, ...]) -> Any:
 class Flatten(nn.Module):
     """Converts observations of one space to vectors [batch, size] by concatenating the entries of the space.
 
-    Boxes are flattened, bytes are scaled to [0, 1], and discrete values become one-hot vectors. Entries for which
-    `skip` returns True are left out.
+    Boxes are flattened, bytes are scaled to [0, 1] by their upper bound, and discrete values become one-hot vectors.
+    Entries for which `skip` returns True are left out.
     """
 
     def __init__(self, space: Space, skip: Callable[[Space], bool] | None = None):
@@ -121,8 +126,7 @@ def _flattened_numbers(space: Any, x: Tensor) -> Tensor:
     flat = x.reshape(*leading, _size(space)).float()
     if space.dtype != "uint8":
         return flat
-    largest = max(1.0, float(space.high.max()))
-    return flat / largest
+    return flat / largest_byte(space)
 
 
 def _flattened_decisions(space: Any, x: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
 """Torsos: networks that map observations (and actions) to features, which are the inputs of heads."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from rlrun import registry
 from rlrun.config.schema import Part, Units, config
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import Flatten, beside, channels_last, is_image, leaves, part
+from rlrun.networks.inputs import Flatten, beside, channels_last, is_image, largest_byte, leaves, part
 from rlrun.networks.linear import Linear
 from rlrun.registry import register
 
@@ -105,13 +106,15 @@ def orthogonal(layers: Iterable[nn.Module]) -> None:
 class Pixels(nn.Module):
     """Convolutional layers on images: bytes [batch, C, H, W] or [batch, H, W, C] -> [batch, features].
 
-    Bytes are scaled to [0, 1]. The frames of a stack [batch, frames, H, W, C] become channels of one image.
+    Bytes are scaled to [0, 1] by their upper bound. The frames of a stack [batch, frames, H, W, C] become channels of
+    one image.
     """
 
     def __init__(self, space: Space, cfg: Any):
         super().__init__()
         shape: Any = space.shape
         self.permute = channels_last(space)
+        self.scale = 1 / largest_byte(space)
         channels = shape[0]
         if self.permute:
             channels = math.prod(shape[:-3]) * shape[-1]
@@ -142,7 +145,7 @@ class Pixels(nn.Module):
             is_channels_last = True
         if is_channels_last:
             x = x.permute(0, 3, 1, 2)
-        x = x.float() * (1 / 255)
+        x = x.float() * self.scale
         for layer in self.layers:
             x = F.relu(layer(x))
         return x.flatten(1)
@@ -296,3 +299,23 @@ def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
 
 
 auto.Config = Mlp.Config  # type: ignore[attr-defined]
+
+
+def overlooked(space: Space) -> Iterator[str]:
+    """Yields a line for every entry of observations that may be an image, but that `auto` does not give to a `cnn`."""
+    nature = SimpleNamespace(convolutions=NATURE)
+    needed = (
+        "images for a cnn are uint8 [channels, height, width], or [height, width, channels] with at most 4 channels, "
+        f"of {Convolutions.smallest(nature)} pixels a side or more"
+    )
+    for _, leaf in leaves(space):
+        if _may_be_image(leaf) and not Cnn.sees(nature, leaf):
+            shape: Any = leaf.shape
+            yield f"network=auto: observations of {leaf} are {math.prod(shape):,} numbers for an mlp; {needed}"
+
+
+def _may_be_image(space: Space) -> bool:
+    """Returns whether a Box has two sides of 16 or more, and a further dimension or bytes."""
+    if not isinstance(space, spaces.Box) or len(space.shape) < 2:
+        return False
+    return sorted(space.shape)[-2] >= 16 and (len(space.shape) > 2 or space.dtype == "uint8")

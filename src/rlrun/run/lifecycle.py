@@ -22,6 +22,7 @@ from rlrun.envs.same_spaces import difference
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable
 from rlrun.imports import traced
+from rlrun.networks.torsos import overlooked
 from rlrun.run import exactness, postmortem
 from rlrun.run.assemble import (
     build_callbacks,
@@ -336,6 +337,8 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
         yield "a resume of this run will be not exact, because its snapshots hold no replay"
     if advice := start_hint(*loop.first_update(), config.trainer.total_steps):
         yield advice
+    if config.network["name"] == "auto":
+        yield from overlooked(loop.env.spec.obs)
     yield from schedule_hints(loop.last_points(), config.trainer.total_steps)
     yield from trainer.callbacks.announcements()
 

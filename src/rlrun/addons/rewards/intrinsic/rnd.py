@@ -17,7 +17,7 @@ from rlrun.core.agent import kernel
 from rlrun.core.state import Optim, Statistics
 from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
-from rlrun.networks.inputs import is_image
+from rlrun.networks.inputs import is_image, largest_byte
 from rlrun.registry import register
 from rlrun.types import MASK, Batch, Metrics
 
@@ -102,7 +102,7 @@ class View(nn.Module):
             self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
         self.unit = 1.0
         if is_image(self.space):
-            self.unit = 255 / self.clip  # networks divide the pixels of images by 255
+            self.unit = largest_byte(self.space) / self.clip  # networks divide the pixels of images by the first
         self.statistics = Statistics(self.space.shape)
 
     def add(self, obs: Any, weight: Tensor) -> None:
