@@ -39,9 +39,10 @@ one choice, and on-policy algorithms take any number. Every component of a `Mixe
 target of its own: `algo.entropy.target_entropy={gear: 0.5, steer: -1.0}`, a list, or one number for all; parts of a
 `Tuple` are named `0`, `1`, and so on.
 
-Masked: the environment returns `info["action_mask"]`, or an entry `action_mask` of a Dict observation, in the form that
-Gymnasium's `Space.sample` takes, for the discrete parts of an action. Forbidden choices have probability 0 and are
-never sent.
+Masked: the environment returns `info["action_mask"]` from every reset and step, or an entry `action_mask` of a Dict
+observation, in the form that Gymnasium's `Space.sample` takes, for the discrete parts of an action; or it has a method
+`action_masks()`, as MaskablePPO takes it. A mask has 1 or True for allowed choices and 0 or False for others. Forbidden
+choices have probability 0 and are never sent. A mask that allows no action is refused, unless the step terminates.
 
 A reward vector is an array, as MO-Gymnasium's environments return it; `reward_space` of the environment has its shape.
 `algo.reward_weights` weights its components. `env.wrappers.linear_reward={weights: [1, 0.5]}` turns it into one number.

@@ -1,6 +1,7 @@
 """Tuples and action masks, from the environment to tensors, buffers and snapshots."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -12,10 +13,12 @@ from toys import equal, toy
 
 from rlrun.core.loop import Loop
 from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
-from rlrun.envs.obs_adapter import adapt_observations, as_tensors
+from rlrun.envs.obs_adapter import as_tensors, read_mask
+from rlrun.envs.returned import ReturnedError
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
-from rlrun.types import MASK
+from rlrun.run.policy import Policy
+from rlrun.types import MASK, Spec
 
 Make = Callable[..., VectorEnv]
 PROBE = "rlrun/ProbeSpaces-v0"
@@ -103,17 +106,125 @@ def test_probe_raises_at_an_action_that_its_mask_forbids(make_env: Make) -> None
         env.step(obs[MASK].argmin(-1))
 
 
-class WrongMask(gym.Env):
+BOTH = spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,)), spaces.MultiBinary(1)])
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "read"),
+    [
+        (spaces.Discrete(3), np.array([True, False, True]), [1, 0, 1]),
+        (spaces.Discrete(3, start=1), [1.0, 0.0, 0.0], [1, 0, 0]),
+        (spaces.MultiDiscrete([2, 3]), (np.array([1, 0]), np.array([0, 1, 1])), [1, 0, 0, 1, 1]),
+        (spaces.MultiDiscrete([2, 2]), np.eye(2, dtype=bool), [1, 0, 0, 1]),
+        (spaces.MultiBinary(2), [2, 1], [1, 1, 0, 1]),
+        (spaces.MultiBinary(2), [1, 1, 0, 1], [1, 1, 0, 1]),
+        (BOTH, ([0, 1], None, [0]), [0, 1, 1, 0]),
+        (BOTH, np.array([0, 1, 1, 0]), [0, 1, 1, 0]),
+        (spaces.Discrete(2), None, [1, 1]),
+    ],
+)
+def test_action_masks_of_any_form_become_one_vector_of_zeros_and_ones(space: Any, mask: Any, read: list[int]) -> None:
+    found = read_mask(space, mask)
+    assert found.tolist() == read and found.dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "line"),
+    [
+        (spaces.Discrete(2), [1] * 5, r"action_mask has 5 entries, Discrete\(2\) has 2 choices"),
+        (spaces.Discrete(2), [0.0, -np.inf], r"action_mask\[1\] is -inf; a mask has 1 for allowed choices and 0 for"),
+        (spaces.Discrete(2), [256, 0], r"action_mask\[0\] is 256"),
+        (spaces.Discrete(2), [1, np.nan], r"action_mask\[1\] is nan"),
+        (spaces.Discrete(2), [1, -1], r"action_mask\[1\] is -1"),
+        (spaces.Discrete(2), [0, 0], "action_mask allows no action, but the episode is not terminated"),
+        (spaces.MultiDiscrete([2, 3]), [1, 1, 0, 0, 0], "action_mask allows no action"),
+        (BOTH, ([1, 1], None, [3]), r"action_mask of MultiBinary\(1\) is \[3\], not of 0, 1"),
+    ],
+)
+def test_action_mask_that_is_unclear_or_allows_nothing_is_refused(space: Any, mask: Any, line: str) -> None:
+    with pytest.raises(ReturnedError, match=line):
+        read_mask(space, mask)
+
+
+class Doors(gym.Env):
+    """Door 1 is locked. The mask is given by a method, in all infos, or in those of steps. end: how the first step ends
+    the episode, with a mask that allows nothing."""
+
     observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def __init__(self, masks: str, end: str = ""):
+        self.masks, self.end = masks, end
+        if masks == "method":
+            self.action_masks = lambda: self.allowed
+
+    def info(self) -> dict[str, Any]:
+        return {} if self.masks == "method" else {MASK: self.allowed}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        return 0, {MASK: np.ones(5, np.int8)}
+        self.allowed = np.array([True, False])
+        return 0, {} if self.masks == "steps" else self.info()
+
+    def step(self, action: Any) -> Any:
+        if self.end:
+            self.allowed = np.zeros(2, bool)
+        return 0, 0.0, self.end == "terminated", self.end == "truncated", self.info()
 
 
-def test_action_mask_of_the_wrong_size_raises() -> None:
-    with pytest.raises(ValueError, match=r"action_mask has 5 entries, Discrete\(2\) has 2 choices"):
-        adapt_observations(WrongMask(), masked=True).reset()
+gym.register("rlrun-tests/Doors-v0", Doors)
+
+
+@pytest.mark.parametrize("selftest", ["auto", "off"])
+@pytest.mark.parametrize("masks", ["method", "infos"])
+def test_action_masks_come_from_infos_or_from_a_method(make_env: Make, masks: str, selftest: str) -> None:
+    env = make_env("rlrun-tests/Doors-v0", 2, kwargs={"masks": masks}, selftest=selftest)
+    assert env.reset()[MASK].tolist() == env.step(torch.zeros(2, dtype=torch.long)).obs[MASK].tolist() == [[1, 0]] * 2
+
+
+def test_action_masks_are_ignored_if_the_config_says_so(make_env: Make) -> None:
+    env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": "steps"}, selftest="off", action_mask=False)
+    env.reset()
+    assert isinstance(env.step(torch.zeros(1, dtype=torch.long)).obs, torch.Tensor)
+
+
+def test_action_masks_that_begin_after_the_reset_are_refused(make_env: Make) -> None:
+    env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": "steps"}, selftest="off")
+    env.reset()
+    with pytest.raises(RunError, match=r"step 1: its infos have an action_mask, but those of its first reset had none"):
+        env.step(torch.zeros(1, dtype=torch.long))
+
+
+@pytest.mark.parametrize("masks", ["method", "infos"])
+def test_action_mask_may_allow_nothing_after_a_terminated_step_alone(make_env: Make, masks: str) -> None:
+    env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": masks, "end": "terminated"}, selftest="off")
+    env.reset()
+    assert env.step(torch.zeros(1, dtype=torch.long)).obs[MASK].tolist() == [[1, 0]]
+    env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": masks, "end": "truncated"}, selftest="off")
+    env.reset()
+    with pytest.raises(RunError, match="step 1: action_mask allows no action"):
+        env.step(torch.zeros(1, dtype=torch.long))
+
+
+def test_action_masks_in_infos_of_a_vector_env_are_refused() -> None:
+    venv: Any = gym.vector.SyncVectorEnv([lambda: Doors("infos")], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    env = VectorEnv(venv, np.random.SeedSequence(0))
+    env.reset()
+    env.refuses_masks = True  # as `make` sets it, unless env.action_mask=false
+    with pytest.raises(
+        RunError, match=r"step 0: its infos have an action_mask: a vector env must return it as an entry"
+    ):
+        env.reset()
+
+
+@pytest.mark.parametrize("mask", [[False, True], np.array([0.0, 1.0]), np.array([[1, 0], [0, 1]])], ids=repr)
+def test_policy_reads_action_masks_as_environments_return_them(mask: Any) -> None:
+    space = spaces.Dict({"obs": spaces.Discrete(2), MASK: spaces.MultiBinary(2)})
+    addons: Any = SimpleNamespace(act=lambda agent, obs, carry, explore: (obs[MASK].argmax(-1), {}))
+    policy = Policy(None, addons, Spec(space, spaces.Discrete(2), 1), torch.device("cpu"))  # type: ignore[arg-type]
+    obs = np.zeros(np.shape(mask)[:-1], int)
+    assert np.array_equal(policy.act({"obs": obs, MASK: mask}), np.argmax(mask, -1))
+    with pytest.raises(ValueError, match="action_mask allows no action"):
+        policy.act({"obs": 0, MASK: [0, 0]})
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)

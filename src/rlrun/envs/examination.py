@@ -57,7 +57,7 @@ def untested(method: Method) -> Verdict:
 
 def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
     """Runs in a worker: reports that an environment was made, then whether infos hold masks, then how it is saved."""
-    slot = replace(recipe, masked=False)()
+    slot = replace(recipe, masked=False, action_mask=False)()
     try:
         as_tensors(slot.observation_space)  # raises ConfigError for spaces that rlrun does not support
         pipe.send((None, None))

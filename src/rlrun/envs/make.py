@@ -49,12 +49,13 @@ class Recipe:
     # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
     # environment is reset once to find out
     masked: bool | None = False
+    action_mask: bool = True  # env.action_mask: whether masks are used, or refused if they come too late to be used
 
     def __call__(self) -> EnvSlot:
         """Returns the new environment. Raises ConfigError with the key to change, EnvError for any other failure."""
         try:
             with explained(self.spec, self.kwargs, self.id):
-                return EnvSlot(self.make, self.index, self.instance_seed, self.log_info)
+                return EnvSlot(self.make, self.index, self.instance_seed, self.log_info, self.action_mask)
         except RlrunError:
             raise
         except Exception as error:
@@ -147,6 +148,7 @@ def recipe(cfg: EnvConfig) -> Recipe:
         instance_seed,
         cfg.id,
         masked=masked,
+        action_mask=cfg.action_mask,
         log_info=tuple(cfg.log_info),
     )
 

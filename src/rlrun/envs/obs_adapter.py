@@ -1,9 +1,10 @@
 """Adapts observations to the form that rlrun uses: nested dicts, with the action mask as an entry.
 
-Tuples become dicts with the keys "0", "1", ... An action mask, from `info["action_mask"]` or from an entry of the
-observation, becomes the entry `types.MASK`.
+Tuples become dicts with the keys "0", "1", ... An action mask, from `info["action_mask"]`, from an entry of the
+observation or from the method `action_masks()`, becomes the entry `types.MASK`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -11,8 +12,15 @@ import numpy as np
 from gymnasium import spaces
 
 from rlrun.envs.actions import leaves, nested, values
+from rlrun.envs.returned import ReturnedError
 from rlrun.errors import ConfigError
 from rlrun.types import MASK
+
+METHOD = "action_masks"  # the method that MaskablePPO of sb3-contrib calls
+LATE_MASK = (
+    f"its infos have an {MASK}, but those of its first reset had none: every reset must return one, all 1 if all "
+    f"actions are allowed; env.{MASK}=false ignores masks"
+)
 
 
 class FromTuple(spaces.Dict):
@@ -30,7 +38,7 @@ class WithMask(spaces.Dict):
 
 
 class ObsAdapter(gym.Wrapper):
-    """Adapts the observations of an environment. masked: whether infos hold an action mask."""
+    """Adapts the observations of an environment. masked: whether it has action masks, as `shows_masks` finds out."""
 
     def __init__(self, env: gym.Env, masked: bool):
         super().__init__(env)
@@ -41,7 +49,7 @@ class ObsAdapter(gym.Wrapper):
         self.masked = masked or (MASK in entries and bool(_sizes(env.action_space)))
         self.bare = not isinstance(space, spaces.Dict)  # if so, {"obs": observation} is made to hold a mask
         if self.masked:
-            entries[MASK] = spaces.MultiBinary(len(self._mask(None)))
+            entries[MASK] = spaces.MultiBinary(sum(_sizes(env.action_space)))
             space = spaces.Dict(entries)
             if self.bare:
                 space = WithMask(entries)
@@ -53,26 +61,22 @@ class ObsAdapter(gym.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._adapted(obs, info), reward, terminated, truncated, info
+        return self._adapted(obs, info, bool(terminated)), reward, terminated, truncated, info
 
-    def _adapted(self, obs: Any, info: dict[str, Any]) -> Any:
+    def _adapted(self, obs: Any, info: dict[str, Any], terminated: bool = False) -> Any:
         value = in_dicts(obs)
         if not self.masked:
             return value
-        mask = None
-        if isinstance(obs, dict):
+        mask = info.get(MASK)
+        if mask is None and isinstance(obs, dict):
             mask = obs.get(MASK)
+        if mask is None and not terminated:
+            method = mask_method(self.env)
+            if method is not None:
+                mask = method()
         if self.bare:
             value = {"obs": value}
-        return value | {MASK: self._mask(info.get(MASK, mask))}
-
-    def _mask(self, mask: Any) -> np.ndarray:
-        """Returns a mask, in the form that `Space.sample` takes, as one vector [choices]; None allows everything."""
-        space = self.env.action_space
-        if isinstance(space, spaces.Tuple | spaces.Dict) and not isinstance(mask, np.ndarray | None):
-            masks = [_mask_of(part, value) for (_, part), value in zip(leaves(space), values(space, mask), strict=True)]
-            return np.concatenate(masks)
-        return _mask_of(space, mask)
+        return value | {MASK: read_mask(self.env.action_space, mask, terminated)}
 
 
 def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
@@ -108,11 +112,39 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
 
 
 def shows_masks(env: gym.Env) -> bool:
-    """Returns whether the infos of an environment hold an action mask.
+    """Returns whether an environment has a method for action masks, or infos that hold one.
 
     Resets the environment to find out, unless its actions have no discrete part, which alone has masks.
     """
-    return bool(_sizes(env.action_space)) and MASK in env.reset(seed=0)[1]
+    if not _sizes(env.action_space):
+        return False
+    return mask_method(env) is not None or MASK in env.reset(seed=0)[1]
+
+
+def ignores_masks(env: gym.Env) -> bool:
+    """Returns whether an action mask in infos would not be used, although the actions have a discrete part."""
+    return bool(_sizes(env.action_space)) and not (isinstance(env, ObsAdapter) and env.masked)
+
+
+def mask_method(env: gym.Env) -> Callable[[], Any] | None:
+    """Returns the method of an environment or a wrapper that returns the current action mask, None if there is none."""
+    try:
+        method = env.get_wrapper_attr(METHOD)
+    except AttributeError:
+        return None
+    return method if callable(method) else None
+
+
+def read_mask(space: Any, mask: Any, may_be_empty: bool = False) -> np.ndarray:
+    """Returns a mask, in the form that `Space.sample` takes or flat, as one vector [choices]; None allows everything.
+
+    may_be_empty: whether it may allow no action, as after the end of an episode. Raises ReturnedError for other sizes
+    and for numbers other than 0 and 1.
+    """
+    if isinstance(space, spaces.Tuple | spaces.Dict) and not isinstance(mask, np.ndarray | None):
+        parts = zip(leaves(space), values(space, mask), strict=True)
+        return np.concatenate([_mask_of(part, value, may_be_empty) for (_, part), value in parts])
+    return _mask_of(space, mask, may_be_empty)
 
 
 def sample(space: Any, obs: Any) -> Any:
@@ -133,24 +165,33 @@ def _sampled(space: Any, masks: list[np.ndarray]) -> Any:
     """Returns a random action of a discrete space. masks: of each of its choices."""
     drawn = []
     for mask in masks:
-        if not mask.any():  # nothing is allowed: choose among all
-            mask = np.ones_like(mask)
         drawn.append(space.np_random.choice(np.flatnonzero(mask)))
     return (np.reshape(drawn, space.shape) + getattr(space, "start", 0)).astype(space.dtype)
 
 
-def _mask_of(space: Any, mask: Any) -> np.ndarray:
-    """Returns a mask, in the form that `Space.sample` takes, as one vector [choices]; None allows everything."""
-    size = sum(_sizes(space))
+def _mask_of(space: Any, mask: Any, may_be_empty: bool) -> np.ndarray:
+    """Does the work of `read_mask` for a mask that is one array, or nested lists."""
+    sizes = _sizes(space)
     if mask is None:
-        return np.ones(size, np.int8)
+        return np.ones(sum(sizes), np.int8)
     flat = _flat(mask)
     # Gymnasium's form for MultiBinary: per bit 0 or 1 for the only allowed value, 2 if both are allowed
-    if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == size:
+    if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == sum(sizes):
+        if not np.isin(flat, (0, 1, 2)).all():
+            raise ReturnedError(f"{MASK} of {space} is {flat}, not of 0, 1 (the only allowed value) and 2 (both)")
         flat = np.stack([flat != 1, flat != 0], -1).ravel()
-    if len(flat) != size:
-        raise ValueError(f"{MASK} has {len(flat)} entries, {space} has {size} choices")
-    return flat.astype(np.int8)
+    if len(flat) != sum(sizes):
+        raise ReturnedError(f"{MASK} has {len(flat)} entries, {space} has {sum(sizes)} choices")
+    allowed = flat.astype(bool)
+    wrong = allowed != flat
+    if np.count_nonzero(wrong):
+        place = int(np.argmax(wrong))
+        raise ReturnedError(f"{MASK}[{place}] is {flat[place]}; a mask has 1 for allowed choices and 0 for others")
+    if sizes and not may_be_empty:
+        starts = np.cumsum([0, *sizes[:-1]])
+        if np.count_nonzero(np.logical_or.reduceat(allowed, starts)) < len(sizes):
+            raise ReturnedError(f"{MASK} allows no action, but the episode is not terminated")
+    return allowed.astype(np.int8)
 
 
 def _sizes(space: Any) -> list[int]:

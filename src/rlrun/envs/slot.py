@@ -13,6 +13,7 @@ import numpy as np
 from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
 from rlrun.envs.hold import HELD, Held, holds
+from rlrun.envs.obs_adapter import LATE_MASK, ignores_masks
 from rlrun.envs.replay import Episode
 from rlrun.envs.returned import ReturnedError, check_observation, flag
 from rlrun.envs.returned import reward as read_reward
@@ -20,6 +21,7 @@ from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.envs.wrappers import CONTINUES
 from rlrun.imports import traced
+from rlrun.types import MASK
 
 PARAMETERS = "env.schedule"  # key of reset options and of saved states for scheduled attributes: {name: value}
 # objects whose attributes no schedule may change, because other environments or the agent use them too
@@ -59,9 +61,17 @@ class EnvSlot(gym.Wrapper):
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
 
     def __init__(
-        self, make: Callable[..., gym.Env], index: int, instance_seed: int | None = None, log_info: tuple[str, ...] = ()
+        self,
+        make: Callable[..., gym.Env],
+        index: int,
+        instance_seed: int | None = None,
+        log_info: tuple[str, ...] = (),
+        action_mask: bool = False,
     ):
-        """make: returns a new environment; keyword arguments override arguments of its constructor."""
+        """make: returns a new environment; keyword arguments override arguments of its constructor.
+
+        action_mask: refuse action masks in infos that would not be used.
+        """
         super().__init__(make())
         self.make, self.index, self.log_info = make, index, log_info
         self.task: dict[str, float] = {}  # constructor arguments of the current task, if `set_task` was called
@@ -70,6 +80,7 @@ class EnvSlot(gym.Wrapper):
         self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
         self.declared = self.env.observation_space
+        self.refuses_masks = action_mask and ignores_masks(self.env)
         self.options = None
         if instance_seed is not None:
             self.options = {"instance_seed": instance_seed}
@@ -90,7 +101,7 @@ class EnvSlot(gym.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            check_observation(self.declared, obs)
+            self._check(obs, info)
             reward = read_reward(reward, self.reward_shape)
             terminated = flag("its terminated", terminated)
             truncated = flag("its truncated", truncated)
@@ -253,13 +264,19 @@ class EnvSlot(gym.Wrapper):
             self._apply(options.pop(PARAMETERS))
         try:
             obs, info = self.env.reset(seed=seed, options=options)
-            check_observation(self.declared, obs)
+            self._check(obs, info)
         except Exception as error:
             raise fault(self.index, error) from error
         self.continues = info.get(CONTINUES, False)
         if recorder := self._recorder():
             recorder.restart()
         return obs
+
+    def _check(self, obs: Any, info: dict[str, Any]) -> None:
+        """Raises ReturnedError for an observation that cannot be stored, or a mask that would not be used."""
+        check_observation(self.declared, obs)
+        if self.refuses_masks and MASK in info:
+            raise ReturnedError(LATE_MASK)
 
     def _recorder(self) -> OwnReward | None:
         return next((layer for layer in state.layers(self.env) if isinstance(layer, OwnReward)), None)

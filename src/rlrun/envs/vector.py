@@ -38,7 +38,7 @@ from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
-from rlrun.types import Return, Spec, Step
+from rlrun.types import MASK, Return, Spec, Step
 
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
@@ -103,6 +103,7 @@ class VectorEnv(nn.Module):
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = conversion(venv.single_action_space)
+        self.refuses_masks = False  # whether masks in infos of a vector env, which are not used, are an error
         self.batch = batch_space(venv.single_observation_space, venv.num_envs)
         obs_space = as_tensors(venv.single_observation_space)
         rewards = math.prod(self.reward_shape)
@@ -140,6 +141,7 @@ class VectorEnv(nn.Module):
                     made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)
             else:
                 made = cls(venv, seed, device, name=cfg.id, frame_stack=stack, verdict=verdict)
+                made.refuses_masks = cfg.action_mask
             made.origin = origin(cfg, one)
             return made  # type: ignore[no-any-return]
         verdict = examined(one, cfg)
@@ -514,9 +516,14 @@ class VectorEnv(nn.Module):
 
     def _reset(self, seeds: list[int] | None) -> Obs:
         try:
-            obs, _ = self.venv.reset(seed=seeds)
+            obs, infos = self.venv.reset(seed=seeds)
             if self.pool is None:
                 check_observation(self.batch, obs)
+                if self.refuses_masks and MASK in infos:
+                    raise ReturnedError(
+                        f"its infos have an {MASK}: a vector env must return it as an entry of its observations; "
+                        f"env.{MASK}=false ignores masks"
+                    )
         except Exception as error:
             raise self._stopped(error) from error
         self.adapter.restarted()

@@ -40,7 +40,7 @@ class Verdict:
     about: str | None  # the tested environment, from `subject`
     method: Literal["native", "replay", "episode end"]
     reason: str  # why the method is not native; empty if it is
-    masked: bool | None  # whether infos hold an action mask; None: not known
+    masked: bool | None  # whether it has action masks, in infos or from a method; None: not known
     gave_up_s: float | None  # the time limit that the test exceeded; None: the test was completed
     versions: dict[str, str]  # name -> version, of imported distributions
     files: dict[str, str]  # path -> fingerprint from `_content`, of other imported files and of files in arguments

@@ -12,12 +12,12 @@ from rlrun import registry
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.actions import conversion, single
-from rlrun.envs.obs_adapter import in_dicts
+from rlrun.envs.obs_adapter import in_dicts, read_mask
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped
 from rlrun.run.trained import passed_again, restored
-from rlrun.types import Spec, carried
+from rlrun.types import MASK, Spec, carried
 
 
 def load(run: str | Path, plugins: Sequence[str] = (), env: Any = None) -> "Policy":
@@ -71,7 +71,7 @@ class Policy:
         explore: act as in training instead of deterministically.
         Raises ValueError if the observation has neither of these shapes.
         """
-        obs = in_dicts(obs)
+        obs = self._adapted(obs)
         is_single = _is_single(self.observation_space, obs)
         if is_single:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
@@ -86,6 +86,18 @@ class Policy:
         if is_single:
             return single(self.action_space, native, 0)
         return native
+
+    def _adapted(self, obs: Any) -> Any:
+        """Returns an observation, or a batch of them, as nested dicts with the mask as one vector per observation."""
+        space, adapted = self.observation_space, in_dicts(obs)
+        if not (isinstance(space, spaces.Dict) and MASK in space.spaces and isinstance(obs, dict) and MASK in obs):
+            return adapted
+        masks = obs[MASK]
+        if not isinstance(masks, tuple) and np.shape(masks)[1:] == space[MASK].shape:
+            masks = np.stack([read_mask(self.action_space, mask) for mask in masks])
+        else:  # of one observation; a tuple has a mask for each part of the action
+            masks = read_mask(self.action_space, masks)
+        return adapted | {MASK: masks}
 
 
 def _is_single(space: Space, obs: Any) -> bool:
