@@ -85,7 +85,8 @@ def _train(found: Trials, space: Space, record: Callable[[Event], None], failing
         waiting.sort(key=lambda trial: -trial.score_of(trial.jobs(0)))
         better = (len(waiting) + 1) // 2
         for name, trials in (("another_seed", waiting[:better]), ("ruled_out", waiting[better:])):
-            record({"event": name, "trials": [trial.number for trial in trials]})
+            if trials:
+                record({"event": name, "trials": [trial.number for trial in trials]})
 
 
 def _result(job: Job, found: Trials, space: Space) -> Event:

@@ -1,6 +1,8 @@
 """Decisions of a sweep, with simulated runs that only write their files."""
 
 import json
+import math
+import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
 from rlrun.sweep.disk import remove_snapshots, size_of
 from rlrun.sweep.driver import Driver
+from rlrun.sweep.events import apply_all
 from rlrun.sweep.finals import winner
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import pruning
@@ -24,7 +27,7 @@ from rlrun.sweep.search import Random
 from rlrun.sweep.settings import SweepConfig, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
-from rlrun.sweep.trials import FRESH, Job, Result, Trials, apply_all
+from rlrun.sweep.trials import FRESH, Job, Result, Trials
 
 SPACE = Space([Dimension("algo.gamma", Uniform(0.0, 1.0), {})])
 STEPS = [100, 300, 1000]
@@ -129,7 +132,7 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
     cfg: SweepConfig = settings(base | changes)
     steps = [STEPS[-1]] if cfg.prune.name == "none" else STEPS
     (folder / "trials").mkdir(parents=True, exist_ok=True)
-    trials = apply_all(Trials([ENV], cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
+    trials = apply_all(Trials([ENV], cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"), cfg, SPACE)
 
     def say(event: Event, trials: Trials) -> None:
         if kill is not None and kill.random() < 0.1:
@@ -249,6 +252,82 @@ def test_unknown_metric_fails_with_the_names_of_known_ones(tmp_path: Path) -> No
     assert why == "no evaluation has eval/return (there are: eval/return_mean)"
 
 
+ROW = {"step": 100, "wall_s": 1.0, "eval/return_mean": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (ROW | {"eval/return_mean": math.nan}, "metrics.jsonl: eval/return_mean at step 100 is not a finite number"),
+        (ROW | {"eval/return_mean": math.inf}, "is not a finite number"),
+        (ROW | {"eval/return_mean": 10**400}, "is not a finite number"),
+        (ROW | {"eval/return_mean": "x"}, "is not a finite number"),
+        (ROW | {"wall_s": math.nan}, "wall_s at step 100 is not a finite number of seconds"),
+        (ROW | {"wall_s": -1.0}, "wall_s"),
+        ({"step": 100, "eval/return_mean": 0.5}, "wall_s"),
+        (ROW | {"step": -5}, "line 1 is not a log row"),
+        (ROW | {"step": 10**400}, "line 1 is not a log row"),
+        (ROW | {"step": 1.5}, "line 1 is not a log row"),
+        ("[" * 100_000, "line 1 is not a log row"),
+        (None, "No such file"),
+        ("pipe", "is a pipe"),
+    ],
+)
+def test_trial_with_a_damaged_row_fails_and_the_others_go_on(row: Any, why: str, tmp_path: Path) -> None:
+    cluster = Simulated(random.Random(0))
+    trained = cluster.trained
+
+    def damaged(name: str, words: Sequence[str], log: Path) -> int | None:
+        code = trained(name, words, log)
+        rows = tmp_path / "trials" / name / "metrics.jsonl"
+        if name.startswith("0001") and rows.exists():
+            rows.unlink()
+            if row == "pipe":
+                os.mkfifo(rows)
+            elif row is not None:
+                rows.write_text((row if isinstance(row, str) else json.dumps(row)) + "\n")
+        return code
+
+    cluster.trained = damaged  # type: ignore[method-assign]
+    trials, _ = swept(tmp_path, cluster, trials=3, seeds=1, winners=0, prune="none", normalize={ENV: [0, 1]})
+    (found,) = trials.trials[1].failures.values()
+    assert why in found and not trials.trials[0].failed and trials.winner is not None
+    assert table(
+        swept(
+            tmp_path, Simulated(random.Random(0)), trials=3, seeds=1, winners=0, prune="none", normalize={ENV: [0, 1]}
+        )[0]
+    ) == table(trials)
+
+
+def test_run_is_still_open_if_its_summary_has_no_number_of_steps(tmp_path: Path) -> None:
+    courses = {ENV: Course([], STEPS)}
+    runs = Runs(tmp_path, courses, "eval/return_mean", Scoring(settings({}), [ENV]))
+    run = tmp_path / Job(0, 0, ENV, 0).folder
+    run.mkdir()
+    for step in ("x", None, -1, math.nan, 10**400):
+        (run / "summary.json").write_text(json.dumps({"status": "paused", "step": step}))
+        assert runs.outcome(Job(0, 0, ENV, 0)) is None
+
+
+def test_score_that_overflows_is_a_failure(tmp_path: Path) -> None:
+    courses = {ENV: Course([], STEPS)}
+    runs = Runs(tmp_path, courses, "eval/return_mean", Scoring(settings({"normalize": {ENV: [0, 1e-300]}}), [ENV]))
+    run = tmp_path / Job(0, 0, ENV, 0).folder
+    run.mkdir()
+    (run / "summary.json").write_text('{"status": "done"}')
+    (run / "metrics.jsonl").write_text(json.dumps(ROW | {"eval/return_mean": 1e10}) + "\n")
+    outcome = runs.outcome(Job(0, 0, ENV, 0))
+    assert outcome is not None and outcome.why == "its score, inf, is not a finite number"
+
+
+def test_journal_refuses_a_line_that_it_could_not_read(tmp_path: Path) -> None:
+    book = Journal(tmp_path / "journal.jsonl")
+    with pytest.raises(RunError, match=r"an event of 1,048,6\d\d bytes; the limit is 1,048,576"):
+        book.append({"event": "failed", "why": "x" * 2**20})
+    book.close()
+    assert journal.read(tmp_path / "journal.jsonl") == []
+
+
 def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "ATTEMPTS", 3)
     cluster = Simulated(random.Random(0))
@@ -359,29 +438,6 @@ def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
             trial.results[job] = Result(score, [score], 1.0, 1000)
         best = trial.number
     assert winner(trials) == {"event": "won", "trial": best}
-
-
-@pytest.mark.parametrize(
-    ("event", "fault"),
-    [
-        ({"event": "won", "trial": 7}, "line 2 does not fit"),
-        ({"event": "won", "trial": -1}, "line 2 does not fit"),
-        ({"event": "sold", "trial": 0}, "line 2 does not fit"),
-        ({"event": "another_seed", "trials": [0]}, "line 2 does not fit"),
-        ({"event": "measured_again", "trials": [0], "seeds": 10**9}, "line 2 does not fit"),
-        ({"event": "time_is_up", "at": "x"}, "line 2 does not fit"),
-        ({"event": "promoted", "trials": [3]}, "line 2 does not fit the lines before it"),
-        ({"event": "scored", "trial": 0}, "line 2 does not fit the lines before it"),
-        (
-            {"event": "asked", "points": [[0.5]], "values": [{"plugins": ["./x.py"]}]},
-            "trial 1 sets plugins, which is not searched",
-        ),
-    ],
-)
-def test_journal_that_was_changed_is_refused(event: Event, fault: str) -> None:
-    events = [{"event": "asked", "points": [[0.5]], "values": [{"algo.gamma": 0.5}]}, event]
-    with pytest.raises(ConfigError, match=fault):
-        apply_all(Trials([ENV], seeds=1, last=1), events, SPACE.keys)
 
 
 def test_journal_with_a_broken_line_in_the_middle_is_refused_and_kept(tmp_path: Path) -> None:

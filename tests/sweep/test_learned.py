@@ -12,11 +12,13 @@ import pytest
 
 from rlrun import imports
 from rlrun.errors import ConfigError
+from rlrun.sweep.events import apply_all
 from rlrun.sweep.learned import Learned, rung_to_learn_from
 from rlrun.sweep.ranges import Choice, Int, Log, Uniform
 from rlrun.sweep.search import ask_again, search
+from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Dimension, Space
-from rlrun.sweep.trials import Trials, apply_all
+from rlrun.sweep.trials import Trials
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -68,7 +70,7 @@ def test_restarted_search_goes_on_as_one_that_was_not_interrupted(name: str) -> 
         for event in events[-5:]:
             trials.apply(event)
     again = Learned(name, SPACE, 0, 24)
-    same = apply_all(Trials([ENV], 1, 0), events, SPACE.keys, partial(ask_again, again))
+    same = apply_all(Trials([ENV], 1, 0), events, settings({"trials": 24}), SPACE, partial(ask_again, again))
     assert again.ask(24, same) == learned.ask(24, trials)
 
 

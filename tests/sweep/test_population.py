@@ -16,6 +16,7 @@ from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
 from rlrun.sweep.branching import BranchingRuns, schedule
 from rlrun.sweep.driver import Driver
+from rlrun.sweep.events import apply_all
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.population import Population
 from rlrun.sweep.ranges import Choice, Log, Logit, Uniform
@@ -25,7 +26,7 @@ from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.standings import furthest, totals
-from rlrun.sweep.trials import Trial, Trials, apply_all
+from rlrun.sweep.trials import Trial, Trials
 
 ENV = "Toy"
 STEPS = [*range(100, 2100, 100)]
@@ -98,7 +99,7 @@ def trained(folder: Path, rng: random.Random, kill: bool = False, **changes: Any
     """Trains a population in a folder to its end, or from where it was."""
     cfg = settings({"kind": "pbt", "trials": 4, "kind.exploit": 0.25, "winners": 0, "workers": 2} | changes)
     (folder / "trials").mkdir(parents=True, exist_ok=True)
-    trials = apply_all(Trials([ENV], 1, len(STEPS) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
+    trials = apply_all(Trials([ENV], 1, len(STEPS) - 1), journal.read(folder / "journal.jsonl"), cfg, SPACE)
 
     def say(event: Event, trials: Trials) -> None:
         if kill and rng.random() < 0.1:

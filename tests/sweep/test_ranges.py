@@ -110,7 +110,7 @@ HUGE = "9" * 400
         (f"pow2(1,{2**2000})", "needs two numbers"),
         ("int(1,99999999999999999999999)", r"bounds must be at most 2\^53 in size"),
         ("uniform(0.1,0.10000001)", "the bounds are equal to 6 digits"),
-        ("uniform(-1.7e308,1.7e308)", "the bounds are too far apart"),
+        ("uniform(-1.7e308,1.7e308)", "needs two numbers of at most"),
         ("log(1e-2,1", "the closing bracket is missing"),
         ("choice(1,&a [*a])", "more than 20 levels"),
         ("choice(1," + "[" * 5000 + ")", "cannot be read"),
@@ -121,6 +121,14 @@ def test_ranges_that_no_search_can_use_are_refused(text: str, fault: str) -> Non
         typed(text)
 
 
-def test_whole_numbers_have_no_position_for_other_numbers() -> None:
-    with pytest.raises(ValueError):
-        Int(1, 2**50).position(0.5)
+@pytest.mark.parametrize(
+    ("values", "held", "others"),
+    [
+        (Int(1, 2**50), [1, 2**50], [0, 2**50 + 1, 2.0, True, "1", None, [1]]),
+        (Log(1e-5, 1e-2), [1e-5, 0.001], [0, -1.0, 0.1, math.nan, math.inf, 10**400, "x", None]),
+        (Logit(0.9, 0.99), [0.9], [1, 1.0, 0]),
+        (Choice((1, "a", [64, 64])), ["a", [64, 64]], ["b", [64], {}, math.nan, 10**400]),
+    ],
+)
+def test_range_holds_its_own_values_alone(values: Range, held: list[Any], others: list[Any]) -> None:
+    assert all(map(values.holds, held)) and not any(map(values.holds, others))

@@ -11,7 +11,7 @@ from rlrun.cli import settings
 from rlrun.config.stored import not_a_run, read_stored
 from rlrun.errors import ConfigError, printable
 from rlrun.lock import holder
-from rlrun.report.runs import DONE, HUGE, check_config, newest, sound
+from rlrun.report.runs import DONE, check_config, newest, sound
 from rlrun.rundir import CONFIG, METRICS, RUNS, RunDir
 from rlrun.telemetry.console import Lines
 from rlrun.telemetry.metrics import MetricKeys, Row, parsed
@@ -127,7 +127,7 @@ class NewRows:
         self.position += sum(map(len, lines))
         rows = []
         for _, row in parsed(lines):
-            if type(row["step"]) is int and self.step < row["step"] < HUGE:
+            if row["step"] > self.step:
                 self.step = row["step"]
                 rows.append(row)
         return rows

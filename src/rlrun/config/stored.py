@@ -117,6 +117,19 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
     return values
 
 
+def is_number(value: Any, low: float = -HUGE, high: float = HUGE) -> bool:
+    """Returns whether a value of JSON or YAML is a number within bounds. NaN is not, and neither is a bool.
+
+    Integers of any size are compared exactly, so that none overflows.
+    """
+    return type(value) in (int, float) and low <= value <= high
+
+
+def is_whole(value: Any, low: int, high: int) -> bool:
+    """Returns whether a value of JSON or YAML is an int within bounds."""
+    return type(value) is int and low <= value <= high
+
+
 def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
     """Raises ConfigError for values that are nested too deeply, and for integers that are too large to be shown."""
     if type(values) is int and abs(values) > HUGE:

@@ -9,15 +9,23 @@ from typing import Any
 
 from rlrun import files
 from rlrun.config import check
-from rlrun.config.stored import CONFIG, OVERRIDES, not_a_run, parse_json, read_stored, read_words
+from rlrun.config.stored import (
+    CONFIG,
+    OVERRIDES,
+    is_number,
+    is_whole,
+    not_a_run,
+    parse_json,
+    read_stored,
+    read_words,
+)
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
 from rlrun.rundir import LISTING, METRICS
-from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
+from rlrun.telemetry.metrics import LAST_STEP, MetricKeys, Row, read_rows
 
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
 SWEEPS = "sweeps"  # folder below runs/ in which Hydra writes its own files
-HUGE = 1e100  # numbers of this size or more are left out, because sums with them would be meaningless
 
 RUNNING, DONE, RESUMABLE, SHARED, DEAD = "running", "done", "resumable", "shared", "dead"
 
@@ -188,7 +196,7 @@ def check_config(config: dict[str, Any]) -> None:
         part = config.get(section)
         if not isinstance(part, dict) or not isinstance(part.get(key), kind):
             raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
-    if not 0 <= config["trainer"]["total_steps"] < HUGE:
+    if not is_whole(config["trainer"]["total_steps"], 0, LAST_STEP):
         raise ConfigError(f"not a run of rlrun (trainer.total_steps in {CONFIG} is not a number of steps)")
     try:
         check.show(config)
@@ -210,20 +218,15 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     rows: dict[int, Row] = {}
     lost = lines - len(found)
     for row in map(keys.current, found):
-        numbers = sound(row)
-        step = row["step"]
-        if type(step) is not int:
-            lost += 1
-        elif 0 <= step < HUGE:
-            rows[step] = rows.get(step, {}) | numbers
+        rows[row["step"]] = rows.get(row["step"], {}) | sound(row)
     if lost > 0:
         faults.append(f"{METRICS}: {lost} line{'s' * (lost != 1)} cannot be read")
     return [rows[step] for step in sorted(rows)]
 
 
 def sound(values: dict[str, Any]) -> Row:
-    """Returns the entries that are finite numbers below HUGE."""
-    return {key: value for key, value in values.items() if type(value) in (int, float) and abs(value) < HUGE}
+    """Returns the entries that are finite numbers, up to HUGE."""
+    return {key: value for key, value in values.items() if is_number(value)}
 
 
 def _small(path: Path, faults: list[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rlrun.sweep.trials import Job, Trials
 
 POLL_S = 0.05
 ATTEMPTS = 5  # to finish a job whose process was killed, per driver
+LONGEST_WHY = 1000  # characters of the reason why a run failed
 KILLED = (130, 137, 143)  # exit codes of runs that a signal stopped; a negative code is a signal too
 STOP = "STOP"  # file in trials/ with which `rlrun sweep stop` requests the end of the driver
 
@@ -151,7 +152,7 @@ class Driver:
             why = outcome.why if outcome is not None else self.runs.last_error(job)
         if is_shortage(why):
             raise RunError(f"{self.runs.path(job)}: {why}")
-        self.record({"event": "failed", **which, "why": why})
+        self.record({"event": "failed", **which, "why": why[:LONGEST_WHY]})
 
     def close(self) -> None:
         """Interrupts the runs of this driver that are processes of this machine. They go on with the next driver."""

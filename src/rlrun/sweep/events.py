@@ -1,84 +1,139 @@
-"""Whether an event of a journal is possible. The journal of a copied folder may be untrusted."""
+"""Applies the events of a journal, which may be untrusted: the folder of a sweep may be a copy."""
 
-import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
 
-from rlrun.sweep.journal import Event
-
-if TYPE_CHECKING:
-    from rlrun.sweep.trials import Trials
-
-MOST = 100_000  # trials, and fresh seeds
-RESULTS = ("scored", "failed")
-DECISIONS = ("another_seed", "ruled_out", "promoted", "measured_again")
+from rlrun.config.stored import is_number, is_whole
+from rlrun.errors import ConfigError
+from rlrun.sweep.journal import NAME, Event
+from rlrun.sweep.settings import Pbt, SweepConfig
+from rlrun.sweep.space import Space
+from rlrun.sweep.trials import FRESH, WORST, Trial, Trials, job_of, result_of
 
 
-def check(event: Event, trials: "Trials") -> None:
-    """Raises ValueError if no driver would write this event next, and KeyError or TypeError if a part of it is missing
-    or of another type."""
+def apply_all(
+    trials: Trials,
+    events: Sequence[Event],
+    cfg: SweepConfig,
+    space: Space,
+    before: Callable[[Event, Trials], None] | None = None,
+    file: Path = Path(NAME),
+) -> Trials:
+    """Applies the events of a journal in order and returns the trials. before: called before an event is applied.
+    file: the journal, for messages.
+
+    Raises ConfigError for an event that no driver of this sweep would write after the events before it.
+    """
+    for line, event in enumerate(events, start=1):
+        try:
+            possible = is_possible(event, trials, cfg, space)
+        except (KeyError, IndexError, TypeError, AttributeError):
+            possible = False
+        if not possible:
+            raise ConfigError(f"{file}: line {line} does not fit the lines before it")
+        if before is not None:
+            before(event, trials)
+        trials.apply(event)
+    return trials
+
+
+def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
+    """Returns whether a driver could write this event next. Raises an error if a part is missing or of another type."""
     kind = event["event"]
-    _check_numbers([event.get("at", 0.0)])
+    is_population = isinstance(cfg.kind, Pbt)
+    if trials.winner is not None or not is_number(event.get("at", 0.0), 0):
+        return False
+    if kind in ("scored", "failed"):
+        return _is_result(event, trials)
+    if kind == "won":
+        return is_whole(event["trial"], 0, len(trials) - 1) and bool(trials.trials[event["trial"]].results)
+    if kind == "time_is_up":
+        return True
+    if trials.is_final:
+        return False
+    if kind == "measured_again":
+        best = {trial.number for trial in trials.best()}
+        is_seeds = is_whole(event["seeds"], cfg.fresh_seeds, cfg.fresh_seeds)
+        return is_seeds and len(event["trials"]) <= cfg.winners and _are_distinct(event["trials"], best)
+    if trials.time_is_up:
+        return False
     if kind == "asked":
-        if len(trials) + len(event["points"]) > MOST:
-            raise ValueError
-        for point in event["points"]:
-            _check_numbers(point)
-    elif kind in RESULTS:
-        _check_trials([event["trial"]], trials)
-        _check_result(event, trials)
-    elif kind in DECISIONS:
-        _check_trials(event["trials"], trials)
-        _check_decision(event, trials)
-    elif kind == "exploited":
-        for exploit in event["exploits"]:
-            _check_trials([exploit["trial"], exploit["source"]], trials)
-    elif kind == "won":
-        _check_trials([event["trial"]], trials)
-        if not trials.trials[event["trial"]].results:
-            raise ValueError
-    elif kind != "time_is_up":
-        raise ValueError
+        return _is_asked(event, trials, cfg, space)
+    if kind == "exploited":
+        return is_population and _is_exploited(event, trials, space)
+    if is_population or not _are_distinct(event["trials"], range(len(trials))):
+        return False
+    chosen = [trials.trials[number] for number in event["trials"]]
+    if kind == "promoted":
+        return all(trial.rung < trials.last and _is_good(trial, trial.rung) for trial in chosen)
+    return kind in ("another_seed", "ruled_out") and all(map(_waits_for_decision, chosen))
 
 
-def _check_trials(numbers: Iterable[Any], trials: "Trials") -> None:
-    for number in numbers:
-        _check_whole(number, 0, len(trials) - 1)
-
-
-def _check_whole(value: Any, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError
-
-
-def _check_numbers(values: Iterable[Any]) -> None:
-    for value in values:
-        if isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError
-
-
-def _check_result(event: Event, trials: "Trials") -> None:
-    _check_whole(event["rung"], 0, trials.last)
-    _check_whole(event["seed"], 0, 2**31)
-    _check_whole(event["branch"], 0, trials.last)
-    if event["env"] not in trials.envs:
-        raise ValueError
+def _is_result(event: Event, trials: Trials) -> bool:
+    if not is_whole(event["trial"], 0, len(trials) - 1):
+        return False
+    trial, rung, seed = trials.trials[event["trial"]], event["rung"], event["seed"]
+    if not is_whole(rung, 0, trial.rung) or event["env"] not in trial.envs:
+        return False
+    seeds, branch = trial.course(rung)
+    is_fresh = rung == trials.last and is_whole(seed, FRESH, FRESH + trial.fresh_seeds - 1)
+    if not is_fresh and not is_whole(seed, seeds[0], seeds[-1]):
+        return False
+    if is_fresh:
+        branch = 0
+    if not is_whole(event["branch"], branch, branch):
+        return False
+    job = job_of(event)
+    if job in trial.results or job.folder in trial.failures:
+        return False
     if event["event"] == "failed":
-        if not isinstance(event["why"], str):
-            raise ValueError
-        return
-    if not event["evaluations"]:
-        raise ValueError
-    _check_whole(event["step"], 0, 2**62)
-    _check_numbers([event["score"], event["seconds"], *event["evaluations"]])
+        return isinstance(event["why"], str)
+    return isinstance(event["evaluations"], list) and result_of(event).is_sound
 
 
-def _check_decision(event: Event, trials: "Trials") -> None:
-    for number in event["trials"]:
-        trial = trials.trials[number]
-        if event["event"] == "another_seed" and trial.seeds_started >= trial.seeds:
-            raise ValueError
-        if event["event"] == "promoted" and trial.rung >= trials.last:
-            raise ValueError
-    if event["event"] == "measured_again":
-        _check_whole(event["seeds"], 1, MOST)
+def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
+    points, values = event["points"], event["values"]
+    if len(points) != len(values) or len(trials) + len(points) > cfg.trials:
+        return False
+    if isinstance(cfg.kind, Pbt):
+        seeds = event["seeds"]
+        if len(trials) or seeds != [*range(len(points))] or not all(type(seed) is int for seed in seeds):
+            return False
+    elif "seeds" in event:
+        return False
+    return all(map(space.has_point, points)) and all(map(space.has_values, values))
+
+
+def _is_exploited(event: Event, trials: Trials, space: Space) -> bool:
+    changed = [exploit["trial"] for exploit in event["exploits"]]
+    rung = trials.trials[0].rung
+    if rung >= trials.last or (changed and not _are_distinct(changed, range(len(trials)))):
+        return False
+    for trial in trials.trials:
+        if trial.score(rung) is None or (trial.failed and trial.number not in changed):
+            return False
+    for exploit in event["exploits"]:
+        if not is_whole(exploit["source"], 0, len(trials) - 1) or exploit["source"] in changed:
+            return False
+        source = trials.trials[exploit["source"]]
+        if not space.has_values(exploit["values"]) or exploit["values"].keys() != source.values.keys():
+            return False
+    return True
+
+
+def _are_distinct(numbers: Any, allowed: Collection[int]) -> bool:
+    """Returns whether this is a list of one or more of the allowed numbers of trials, each once."""
+    if not isinstance(numbers, list) or not numbers:
+        return False
+    return all(type(number) is int and number in allowed for number in numbers) and len({*numbers}) == len(numbers)
+
+
+def _is_good(trial: Trial, rung: int) -> bool:
+    score = trial.score(rung)
+    return score is not None and score > WORST
+
+
+def _waits_for_decision(trial: Trial) -> bool:
+    """Returns whether it is undecided how many seeds a trial gets."""
+    return not trial.failed and not trial.is_complete and trial.has_ended(trial.jobs(trial.rung))

@@ -7,7 +7,7 @@ from rlrun.sweep.trials import Trials
 
 def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
     """Returns the event that measures the best trials again, or that names the winner. None if no trial has a score."""
-    if any(trial.fresh_seeds for trial in trials.trials):
+    if trials.is_final:
         return winner(trials)
     best = trials.best()
     if not best:

@@ -19,16 +19,17 @@ from rlrun.sweep import ends, folder, journal, rungs, space
 from rlrun.sweep.branching import SCHEDULE, BranchingRuns, schedule
 from rlrun.sweep.display import Display
 from rlrun.sweep.driver import Driver, Strategy
+from rlrun.sweep.events import apply_all
 from rlrun.sweep.population import Population
 from rlrun.sweep.pruning import pruning
 from rlrun.sweep.ranges import plain
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Search, ask_again, search
-from rlrun.sweep.settings import FREE, Pbt, SweepConfig, defaults, meanings, settings
+from rlrun.sweep.settings import FREE, Pbt, SweepConfig, check_size, defaults, meanings, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
-from rlrun.sweep.trials import FRESH, Trial, Trials, apply_all
+from rlrun.sweep.trials import FRESH, Trial, Trials
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
 LONGEST_NAME = 200  # bytes; file systems allow 255
@@ -61,7 +62,7 @@ class Plan:
         """Returns the trials as they are in the journal."""
         trials = Trials([*self.courses], self.cfg.seeds, self.last)
         file = self.path / journal.NAME
-        return apply_all(trials, journal.read(file), self.space.keys, partial(ask_again, self.search), file)
+        return apply_all(trials, journal.read(file), self.cfg, self.space, partial(ask_again, self.search), file)
 
     def driver(self, cluster: Cluster, display: Display) -> Driver:
         """Returns a driver that goes on from the journal. display: shows what happens."""
@@ -157,6 +158,7 @@ def _checked(
     faults = [fault for tree in values for fault in space.faults(found, tree)]
     if faults:
         raise ConfigError(*dict.fromkeys(faults))
+    check_size(cfg, len(runs))
     scoring = Scoring(cfg, [*runs])
     points = search(cfg.search, found, cfg.seed, cfg.trials)
     if path is None:

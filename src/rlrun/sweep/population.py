@@ -28,9 +28,11 @@ class Population:
         trials = self.trials
         if trials.winner is not None or trials.open_jobs():
             return None
+        if trials.time_is_up or trials.is_final:
+            return finals(trials, self.cfg)
         if not len(trials):
             return self.asked()
-        if trials.time_is_up or trials.trials[0].rung == trials.last or any(one.fresh_seeds for one in trials.trials):
+        if trials.trials[0].rung == trials.last:
             return finals(trials, self.cfg)
         return self.exploited()
 
@@ -67,6 +69,8 @@ class Population:
         factors `perturb`."""
         values = {}
         for dimension in self.space.dimensions:
+            if dimension.key not in source.values:  # its condition is false
+                continue
             draw, factor = rng.random(), rng.choice(self.own.perturb)
             if draw < self.own.resample:
                 values[dimension.key] = dimension.range.value(rng.random())

@@ -6,7 +6,6 @@ rounded to `DIGITS` significant digits, so that a value read back from the words
 
 import math
 import re
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rlrun.config import check
+from rlrun.config.stored import HUGE, is_number
 from rlrun.errors import ConfigError
 
 DIGITS = 6
@@ -40,6 +40,10 @@ class Range(ABC):
     @abstractmethod
     def value(self, u: float) -> Any:
         """Returns the value at u in [0, 1). Equal parts of [0, 1) have equal shares of the values."""
+
+    @abstractmethod
+    def holds(self, value: Any) -> bool:
+        """Returns whether this range has a value, which may be of any type."""
 
     @abstractmethod
     def position(self, value: Any) -> float:
@@ -84,8 +88,6 @@ class Continuous(Bounded):
         super().__post_init__()
         if f"{self.low:.{DIGITS}g}" == f"{self.high:.{DIGITS}g}":
             raise ConfigError(f"{self.text}: the bounds are equal to {DIGITS} digits")
-        if math.isinf(self.high - self.low):
-            raise ConfigError(f"{self.text}: the bounds are too far apart")
 
     def warp(self, value: float) -> float:
         """Returns the value on the scale on which the range is uniform."""
@@ -98,6 +100,9 @@ class Continuous(Bounded):
     def value(self, u: float) -> float:
         low, high = self.warp(self.low), self.warp(self.high)
         return self.rounded(self.unwarp(low + u * (high - low)))
+
+    def holds(self, value: Any) -> bool:
+        return is_number(value, self.low, self.high)
 
     def position(self, value: Any) -> float:
         low, high = self.warp(self.low), self.warp(self.high)
@@ -175,6 +180,9 @@ class Listed(Range):
     def value(self, u: float) -> Any:
         return self.values[int(u * len(self.values))]
 
+    def holds(self, value: Any) -> bool:
+        return value in self.values
+
     def position(self, value: Any) -> float:
         return (self.values.index(value) + 0.5) / len(self.values)
 
@@ -207,10 +215,8 @@ class Int(Bounded, Listed):
     def values(self) -> Sequence[int]:
         return range(self.low, self.high + 1)
 
-    def position(self, value: Any) -> float:
-        if type(value) is not int:  # a range looks for any other number one by one
-            raise ValueError(value)
-        return super().position(value)
+    def holds(self, value: Any) -> bool:
+        return type(value) is int and super().holds(value)  # a range looks for any other number one by one
 
 
 @dataclass(frozen=True)
@@ -271,8 +277,8 @@ def built(kind: str, arguments: Sequence[Any]) -> Range:
         )
     if kind == Choice.name:
         return Choice(tuple(numbers))
-    if len(numbers) != 2 or not all(map(_is_number, numbers)):
-        raise ConfigError(f"{kind}({','.join(map(check.show, numbers))}): needs two numbers")
+    if len(numbers) != 2 or not all(map(is_number, numbers)):
+        raise ConfigError(f"{kind}({','.join(map(check.show, numbers))}): needs two numbers of at most {HUGE:g}")
     found: Range = KINDS[kind](*numbers)
     return found
 
@@ -304,9 +310,3 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return -sys.float_info.max <= value <= sys.float_info.max

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from rlrun import files, lock
 from rlrun.config.compose import literal
+from rlrun.config.stored import is_number, is_whole
 from rlrun.errors import ConfigError
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.trials import Job, Result, Trial
-from rlrun.telemetry.metrics import read_rows
+from rlrun.telemetry.metrics import LAST_STEP, whole_rows
 
 
 class Outcome(NamedTuple):
@@ -76,35 +77,47 @@ class Runs:
 
     def outcome(self, job: Job) -> Outcome | None:
         """Returns the result of a job whose run has ended, or None if the run was killed or stopped on the way."""
+        goal = self.courses[job.env].steps[job.rung]
         try:
             summary = read_json(self.path(job) / SUMMARY)
-        except ConfigError as error:
+            status = summary.get("status")
+            if status == "failed":
+                return Outcome(None, self.last_error(job))
+            if status == "done" or (status == "paused" and is_whole(summary.get("step"), goal, LAST_STEP)):
+                return self._scored(job)
+        except (OSError, ConfigError) as error:
             return Outcome(None, str(error))
-        status, step = summary.get("status"), summary.get("step", 0)
-        if status == "failed":
-            return Outcome(None, self.last_error(job))
-        if status == "done" or (status == "paused" and step >= self.courses[job.env].steps[job.rung]):
-            return self._scored(job)
         return None
 
     def _scored(self, job: Job) -> Outcome:
-        """Returns the result of a run from its rows, up to the first evaluation at or after the rung."""
+        """Returns the result of a run from its rows, up to the first evaluation at or after the rung.
+
+        Raises ConfigError if a line of them is damaged, and OSError if there are none.
+        """
         course = self.courses[job.env]
-        steps, evaluations, seconds = [], [], 0.0
+        steps, evaluations = [], []
+        seconds: Any = None
         measured: dict[str, Any] = {}
-        for row in read_rows(self.path(job) / METRICS):
+        for row in whole_rows(self.path(job) / METRICS):
             measured |= row
             if self.metric in row:
-                steps.append(int(row["step"]))
-                evaluations.append(self.scoring.normalized(job.env, float(row[self.metric])))
-                seconds = float(row["wall_s"])
+                if not is_number(row[self.metric]):
+                    return Outcome(None, f"{METRICS}: {self.metric} at step {row['step']:,} is not a finite number")
+                steps.append(row["step"])
+                evaluations.append(self.scoring.normalized(job.env, row[self.metric]))
+                seconds = row.get("wall_s")
                 if steps[-1] >= course.steps[job.rung]:
                     break
         if not evaluations:
             known = ", ".join(sorted(key for key in measured if key.startswith("eval/")))
             return Outcome(None, f"no evaluation has {self.metric} (there are: {known})")
+        if not is_number(seconds, 0):
+            return Outcome(None, f"{METRICS}: wall_s at step {steps[-1]:,} is not a finite number of seconds")
         score = self.scoring.score(steps, evaluations, seconds, course.steps[-1])
-        return Outcome(Result(score, evaluations, seconds, steps[-1]))
+        result = Result(score, evaluations, seconds, steps[-1])
+        if not result.is_sound:
+            return Outcome(None, f"its score, {score}, is not a finite number")
+        return Outcome(result)
 
     def last_error(self, job: Job) -> str:
         """Returns the last error in the log of a run, as one line."""

@@ -23,6 +23,7 @@ from rlrun.errors import ConfigError
 
 FILE = sources.CONF / "sweep.yaml"
 MOST_TRIALS = 100_000
+MOST_RUNS = 100_000  # of one seed of all trials, and on fresh seeds
 BYTES = TypeAdapter(ByteSize)
 FREE = ("workers", "hours", "disk")  # settings in which two drivers of one sweep may differ
 
@@ -112,7 +113,7 @@ class SweepConfig:
     space: str | None
     trials: Annotated[PositiveInt, Field(le=MOST_TRIALS)]
     seeds: Annotated[PositiveInt, Field(le=1000)]  # the next seeds measure the best trials again
-    workers: PositiveInt
+    workers: Annotated[PositiveInt, Field(le=100_000)]
     hours: PositiveFloat | None
     disk: Annotated[int, BeforeValidator(_bytes)] | None
     seed: NonNegativeInt
@@ -125,7 +126,15 @@ class SweepConfig:
     normalize: dict[str, Annotated[list[float], AfterValidator(_bounds)]]
     cost: NonNegativeFloat
     winners: NonNegativeInt
-    fresh_seeds: PositiveInt
+    fresh_seeds: Annotated[PositiveInt, Field(le=1000)]
+
+
+def check_size(cfg: SweepConfig, envs: int) -> None:
+    """Raises ConfigError if a sweep in so many environments has too many runs to be read within seconds."""
+    again = min(cfg.winners, cfg.trials) * cfg.fresh_seeds
+    for name, runs in (("trials", cfg.trials * envs), ("winners", again * envs)):
+        if runs > MOST_RUNS:
+            raise ConfigError(f"{name}={getattr(cfg, name)}: would be {runs:,} runs; the limit is {MOST_RUNS:,}")
 
 
 def defaults() -> dict[str, Any]:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, sources
+from rlrun.config.stored import is_number
 from rlrun.errors import ConfigError
-from rlrun.sweep.ranges import Range, built, plain, typed
+from rlrun.sweep.ranges import Listed, Range, built, plain, typed
 
 GROUP = "space"  # folder of conf/
 IF = "if"
@@ -66,6 +67,27 @@ class Space:
             if all(_value(key, values, fixed) in allowed for key, allowed in dimension.condition.items()):
                 values[dimension.key] = dimension.range.value(u)
         return values
+
+    def has_point(self, point: Any) -> bool:
+        """Returns whether this is a point of the unit cube, which may be of any type."""
+        if not isinstance(point, list) or len(point) != len(self):
+            return False
+        for dimension, u in zip(self.dimensions, point, strict=True):
+            if not is_number(u, 0, 1) or (u == 1 and isinstance(dimension.range, Listed)):
+                return False
+        return True
+
+    def has_values(self, values: Any) -> bool:
+        """Returns whether these may be the values of a trial, which may be of any type. Conditions are not evaluated:
+        a key that has one may be missing."""
+        if not isinstance(values, dict) or not values.keys() <= {*self.keys}:
+            return False
+        for dimension in self.dimensions:
+            if dimension.key in values and not dimension.range.holds(values[dimension.key]):
+                return False
+            if dimension.key not in values and not dimension.condition:
+                return False
+        return True
 
 
 def _value(key: str, searched: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:

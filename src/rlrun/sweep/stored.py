@@ -1,17 +1,18 @@
 """A sweep as it stands on disk."""
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rlrun.config.stored import SWEEP
+from rlrun.config.stored import SWEEP, is_whole
 from rlrun.errors import ConfigError
 from rlrun.sweep import folder, journal
+from rlrun.sweep.events import apply_all
 from rlrun.sweep.folder import Description
-from rlrun.sweep.settings import SweepConfig, settings
+from rlrun.sweep.settings import SweepConfig, check_size, settings
 from rlrun.sweep.space import Space, from_yaml
-from rlrun.sweep.trials import Trial, Trials, apply_all
+from rlrun.sweep.trials import Trials
+from rlrun.telemetry.metrics import LAST_STEP
 
 
 @dataclass(frozen=True)
@@ -34,29 +35,19 @@ def read(path: Path) -> Stored:
     """Reads the folder of a sweep. Raises ConfigError if it holds none, or a file of it was changed."""
     described = folder.read(path)
     cfg = settings(described.sweep)
+    check_size(cfg, len(described.runs))
     space = from_yaml(described.space, str(path / SWEEP))
     trials = Trials(described.envs, cfg.seeds, described.last)
     _check_courses(path, described)
-    apply_all(trials, journal.read(path / journal.NAME), space.keys, file=path / journal.NAME)
-    for trial in trials.trials:
-        try:
-            _check(trial, space)
-        except (ValueError, TypeError, ArithmeticError):
-            raise ConfigError(f"{path / journal.NAME}: trial {trial.number} has values that no sweep writes") from None
+    apply_all(trials, journal.read(path / journal.NAME), cfg, space, file=path / journal.NAME)
     return Stored(path, described, cfg, space, trials)
 
 
 def _check_courses(path: Path, described: Description) -> None:
-    """Raises ConfigError for words that are no text, and for steps that are not rising."""
+    """Raises ConfigError for words that are no text, and for steps that do not rise or are not those of as many rungs
+    in every environment."""
     for run in described.runs.values():
         words, steps = run["words"], run["steps"]
-        rising = all(type(step) is int for step in steps) and all(a < b for a, b in pairwise([0, *steps]))
-        if not all(isinstance(word, str) for word in words) or not steps or not rising:
+        rising = all(is_whole(b, 1, LAST_STEP) and a < b for a, b in pairwise([0, *steps]))
+        if not all(isinstance(word, str) for word in words) or not 0 < len(steps) == described.last + 1 or not rising:
             raise ConfigError(f"{path / SWEEP}: runs must have words, and steps that rise")
-
-
-def _check(trial: Trial, space: Space) -> None:
-    """Raises ValueError or TypeError if a trial has values outside of the space."""
-    for dimension in space.dimensions:
-        if dimension.key in trial.values and not math.isfinite(dimension.range.position(trial.values[dimension.key])):
-            raise ValueError

@@ -42,7 +42,7 @@ class Study:
             return None
         if waiting and (self.generation or len(waiting) >= self.cfg.workers):
             return None
-        if any(trial.fresh_seeds for trial in self.trials.trials):
+        if self.trials.is_final:
             return None if waiting else finals(self.trials, self.cfg)
         if self.trials.time_is_up:
             return finals(self.trials, self.cfg)

@@ -1,16 +1,14 @@
 """The trials of a sweep: what was decided and found out so far, as a function of the events in the journal."""
 
-import copy
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.errors import ConfigError
+from rlrun.config.stored import is_number, is_whole
 from rlrun.rundir import folder_name
-from rlrun.sweep.events import check
-from rlrun.sweep.journal import NAME, Event
+from rlrun.sweep.journal import Event
+from rlrun.telemetry.metrics import LAST_STEP
 
 WORST = -math.inf  # score of a trial of which a run failed
 FRESH = 1000  # first seed of the runs that measure the best trials again
@@ -42,6 +40,12 @@ class Result(NamedTuple):
     evaluations: list[float]  # the metric at each evaluation up to the rung, normalised
     seconds: float  # of training up to the rung
     step: int  # of the last evaluation
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether these are finite numbers. They may be of any type, because they come from files."""
+        times = is_number(self.seconds, 0) and is_whole(self.step, 0, LAST_STEP)
+        return times and bool(self.evaluations) and all(map(is_number, [self.score, *self.evaluations]))
 
 
 class Branch(NamedTuple):
@@ -94,10 +98,14 @@ class Trial:
         """Returns the jobs of a rung. seeds: default all that were started."""
         if seeds is not None:
             return [Job(self.number, rung, env, seed) for seed in seeds for env in self.envs]
+        seeds, branch = self.course(rung)
+        return [Job(self.number, rung, env, seed, branch) for seed in seeds for env in self.envs]
+
+    def course(self, rung: int) -> tuple[Sequence[int], int]:
+        """Returns the seeds with which it trains to a rung, and how often it went on from another run before."""
         branches = [branch for branch in self.branches if branch.rung < rung]
         first = branches[-1].source.seed if branches else self.first_seed
-        seeds = range(first, first + self.seeds_started)
-        return [Job(self.number, rung, env, seed, len(branches)) for seed in seeds for env in self.envs]
+        return range(first, first + self.seeds_started), len(branches)
 
     def fresh_jobs(self, last: int) -> list[Job]:
         """Returns the jobs that measure it again. last: the last rung."""
@@ -143,6 +151,7 @@ class Trials:
         self.trials: list[Trial] = []
         self.winner: int | None = None
         self.time_is_up = False  # no run starts but those that measure the best trials again
+        self.is_final = False  # the best trials are measured again, and nothing is searched any more
         self.seconds = 0.0  # that drivers have worked up to the last event
 
     def __len__(self) -> int:
@@ -159,11 +168,10 @@ class Trials:
                         trial.first_seed = event["seeds"][place]
                     self.trials.append(trial)
             case "scored":
-                job = _job(event)
-                result = Result(event["score"], event["evaluations"], event["seconds"], event["step"])
-                self.trials[job.trial].results[job] = result
+                job = job_of(event)
+                self.trials[job.trial].results[job] = result_of(event)
             case "failed":
-                job = _job(event)
+                job = job_of(event)
                 self.trials[job.trial].failures[job.folder] = event["why"]
             case "exploited":
                 self._exploit(event["exploits"])
@@ -176,18 +184,17 @@ class Trials:
                     self._apply_to(self.trials[number], event)
 
     def _exploit(self, exploits: Sequence[Event]) -> None:
-        """Lets all trials train on, some of them from the run of another one, with new values."""
-        now = copy.deepcopy(self.trials)  # all decisions are about the trials as they are before any of them
-        for trial in self.trials:
-            trial.rung += 1
+        """Lets all trials train on, some of them with new values from the run of another one, which keeps its own."""
         for exploit in exploits:
-            trial, source = self.trials[exploit["trial"]], now[exploit["source"]]
+            trial, source = self.trials[exploit["trial"]], self.trials[exploit["source"]]
             (job,) = source.jobs(source.rung)
             trial.branches.append(Branch(source.rung, job))
             trial.failures.clear()
             trial.values = exploit["values"]
             trial.start_values = source.start_values
             trial.changes = [*source.changes, Change(source.results[job].step, exploit["values"])]
+        for trial in self.trials:
+            trial.rung += 1
 
     def _apply_to(self, trial: Trial, event: Event) -> None:
         """Applies a decision about several trials to one of them."""
@@ -201,6 +208,7 @@ class Trials:
             case "measured_again":
                 trial.rung = self.last
                 trial.fresh_seeds = event["seeds"]
+                self.is_final = True
 
     def open_jobs(self) -> list[Job]:
         """Returns the jobs without a result: those that are furthest first, then by trial and seed."""
@@ -228,8 +236,14 @@ class Trials:
         return [self.trials[number] for *_, number in sorted(found)]
 
 
-def _job(event: Event) -> Job:
+def job_of(event: Event) -> Job:
+    """Returns the job of which an event holds the result."""
     return Job(event["trial"], event["rung"], event["env"], event["seed"], event["branch"])
+
+
+def result_of(event: Event) -> Result:
+    """Returns the result that an event holds."""
+    return Result(event["score"], event["evaluations"], event["seconds"], event["step"])
 
 
 def _iqm(scores: Sequence[float]) -> float:
@@ -237,29 +251,3 @@ def _iqm(scores: Sequence[float]) -> float:
     cut = len(scores) // 4
     kept = sorted(scores)[cut : len(scores) - cut]
     return math.fsum(kept) / len(kept)
-
-
-def apply_all(
-    trials: Trials,
-    events: Sequence[Event],
-    keys: Collection[str],
-    before: Callable[[Event, Trials], None] | None = None,
-    file: Path = Path(NAME),
-) -> Trials:
-    """Applies the events of a journal in order and returns the trials. before: called before an event is applied.
-    file: the journal, for messages.
-
-    Raises ConfigError for an event that does not fit, or that sets other keys than the searched ones.
-    """
-    for line, event in enumerate(events, start=1):
-        try:
-            check(event, trials)
-            if before is not None:
-                before(event, trials)
-            trials.apply(event)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            raise ConfigError(f"{file}: line {line} does not fit the lines before it") from None
-    for trial in trials.trials:
-        if foreign := trial.values.keys() - keys:
-            raise ConfigError(f"{file}: trial {trial.number} sets {min(foreign)}, which is not searched")
-    return trials

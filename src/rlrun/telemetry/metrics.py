@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from rlrun import files
 from rlrun.config import history
-from rlrun.errors import RunError
+from rlrun.config.stored import is_number, is_whole
+from rlrun.errors import ConfigError, RunError
 from rlrun.snapshot.atomic import replace_file
 
 Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "wall_s"
@@ -21,6 +22,7 @@ GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")
 
 
 LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
+LAST_STEP = 2**62  # rows with later steps are damaged
 
 
 class MetricKeys(NamedTuple):
@@ -139,6 +141,15 @@ def read_rows(path: Path) -> list[Row]:
     return [row for _, row in parsed(files.read_lines(path))]
 
 
+def whole_rows(path: Path) -> Iterator[Row]:
+    """Yields all complete rows of a metrics file. Raises ConfigError if a complete line is not a valid row."""
+    for number, line in enumerate(files.read_lines(path), start=1):
+        rows = [row for _, row in parsed([line])]
+        if not rows and line.endswith(b"\n"):
+            raise ConfigError(f"{path}: line {number} is not a log row")
+        yield from rows
+
+
 def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
     """Yields line and row of each complete and valid row."""
     for line in lines:
@@ -146,13 +157,8 @@ def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if line.endswith(b"\n") and isinstance(row, dict) and is_number(row.get("step")):
+        if line.endswith(b"\n") and isinstance(row, dict) and is_whole(row.get("step"), 0, LAST_STEP):
             yield line, row
-
-
-def is_number(value: Any) -> bool:
-    """Returns whether a value is an int or a float, but not a bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tuple[bytes, Row]]:
@@ -168,4 +174,4 @@ def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tupl
 
 
 def _is_sound(value: Any) -> bool:
-    return is_number(value) and -LARGEST < value < LARGEST
+    return is_number(value, -LARGEST, LARGEST)
