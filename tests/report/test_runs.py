@@ -120,7 +120,7 @@ def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", {100: 1}, sizes=[64]) / "config.yaml"
     path.write_text(path.read_text().replace("64", f"0x{'f' * 5000}"))
     _, (folder,) = read([tmp_path / "a"])
-    assert folder.reason == "not a run of rlrun (config.yaml holds a number of thousands of digits)"
+    assert folder.reason == "config.yaml: holds a whole number above 1e+100"
 
 
 def test_read_skips_half_written_files_alone(tmp_path: Path) -> None:

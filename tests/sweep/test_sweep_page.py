@@ -269,7 +269,7 @@ def test_journal_with_impossible_values_has_one_line(
     assert not (path / "report.html").exists()
 
 
-@pytest.mark.parametrize("steps", [[], [300, 100], ["a"], [100], [100, 200, 10**400]])
+@pytest.mark.parametrize("steps", [[], [300, 100], ["a"], [100], [100, 200, 10**90]])
 def test_sweep_with_steps_that_do_not_rise_is_refused(steps: list[Any], tmp_path: Path) -> None:
     path = make_sweep(
         tmp_path / "s", 1, envs=("HalfCheetah", "Hopper"), normalize={"HalfCheetah": [0, 1], "Hopper": [0, 1]}

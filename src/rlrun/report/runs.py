@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.config import check
 from rlrun.config.stored import (
     CONFIG,
     OVERRIDES,
@@ -198,10 +197,6 @@ def check_config(config: dict[str, Any]) -> None:
             raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
     if not is_whole(config["trainer"]["total_steps"], 0, LAST_STEP):
         raise ConfigError(f"not a run of rlrun (trainer.total_steps in {CONFIG} is not a number of steps)")
-    try:
-        check.show(config)
-    except ValueError:  # Python refuses to print integers of more than 4,300 digits
-        raise ConfigError(f"not a run of rlrun ({CONFIG} holds a number of thousands of digits)") from None
 
 
 def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
