@@ -148,10 +148,10 @@ def recorded(text: str, steps: int = 24) -> str | None:
     except ConfigError:
         return None
     Loop.begin(loop)
-    rollout = Rollout(loop.env.spec)
+    rollout, stream = Rollout(loop.env.spec), Stream(loop.seed, "warmup")
     for _ in range(steps):
         obs, first = loop.obs, loop.carry["first"]
-        step = loop.receive(loop.collector.step(loop.env.sample(loop.random), {}))
+        step = loop.receive(loop.collector.step(loop.env.sample(stream), {}))
         rollout.add(obs, step.action, step, {}, first)
     rows = index(rollout.batch(), (slice(None), 0))
     ends = {*((rows["terminated"] | rows["truncated"]).nonzero().flatten() + 1).tolist(), steps}

@@ -44,9 +44,9 @@ HOSTS = {
     "loop.demonstrations": ["algo=ppo_demos", "env=DeepSea", "env.kwargs.size=4"],
     "loop.episodes": ["algo=vpg", "env=CartPole", "trainer.total_steps=320"],
     "loop.evolution": ["algo=cem", "env=CartPole"],
-    "loop.hybrid": ["algo=sac_from_data", "env=Pendulum"],
+    "loop.hybrid": ["algo=sac_from_data", "env=Pendulum", "algo.buffer.capacity=64"],
     "loop.meta": ["algo=maml", "env=CartPole", "trainer.total_steps=960"],
-    "loop.offline": ["algo=bc", "env=Pendulum"],
+    "loop.offline": ["algo=bc", "env=Pendulum", "algo.buffer.capacity=64"],
     "loop.offpolicy": ["algo=sac", "env=Pendulum"],
     "loop.offpolicy_episodes": ["algo=dqn", "env=CartPole", "algo.loop=offpolicy_episodes"],
     "loop.onpolicy": ["algo=ppo", "env=CartPole"],
@@ -74,10 +74,12 @@ VALUES: dict[str, list[Any]] = {
     "algo.buffer.supplementary": [DATA],
     "algo.buffer.save_to": [SAVED],
     "algo.loop.data": [DATA, [DATA, DATA]],
-    "network.hidden": [[], [4, 6]],
+    "network.hidden": [[4, 6]],
     "network.convolutions": [[[4, 3, 2], [6, 2, 1]]],
     "network.sections": [[4, 6]],
 }
+# Words that an option needs.
+NEEDS = {"loop.episodes: algo.loop.min_steps=null": ["algo.loop.min_rollouts=2"]}
 
 
 class Option(NamedTuple):
@@ -139,7 +141,7 @@ def command(option: Option, folder: Path) -> list[str]:
         host = ["algo=dqn", f"env={FRAMES_ENV}:{env}", *host[2:]]
     values = composed(*host)
     words = {key: show(size) for key, size in small(dict(leaves(values))).items()}
-    words |= dict(word.split("=", 1) for word in [*COMMON, *host])
+    words |= dict(word.split("=", 1) for word in [*COMMON, *host, *NEEDS.get(str(option), [])])
     data = None
     has_data = "data" in values["algo"]["loop"]
     if has_data or DATA in str(option.value):
