@@ -32,6 +32,7 @@ class Line(gym.Env):
 def forget(*beginnings: str) -> None:
     """Removes modules and registered names with these prefixes (default: `file`), so that they are imported anew."""
     imports._code.clear()
+    imports.Neighbours.folders.clear()
     declared._tree.cache_clear()
     declared.declared.cache_clear()
     for names in (sys.modules, gym.registry, *registry._registry.values()):

@@ -1,8 +1,9 @@
 """Finds and imports the modules that a user names with `plugins=[module]` or `env=module:Id`.
 
 A reference is the name of a module (`my_env`) or a path: of a Python file (`./my_env.py`), or of a folder with an
-`__init__.py` (`./my_package`). Only these modules are searched for in the current folder. That folder may hold
-untrusted files that have the name of an optional package and must not be imported in its place.
+`__init__.py` (`./my_package`). Only these modules, and those that they import themselves, are searched for in their
+folder. That folder may hold untrusted files that have the name of an optional package and must not be imported in its
+place.
 """
 
 import hashlib
@@ -11,12 +12,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
-from typing import NamedTuple
+from types import FrameType, ModuleType
+from typing import ClassVar, NamedTuple
 
 from rlrun.errors import ConfigError, headline, reason
 
@@ -49,6 +50,7 @@ PROJECTS = {  # other modules with environments: module, and its name for pip
 }
 MULTI_AGENT = "pettingzoo"
 SAFE_PATH = "PYTHONSAFEPATH"
+IMPORT_SYSTEM = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 
 _named: set[str] = set()  # top-level packages that were imported because the user named them
 
@@ -62,6 +64,50 @@ class Code(NamedTuple):
 
 
 _code: dict[str, Code] = {}  # key: name of the module
+
+
+class Neighbours:
+    """Finds modules in the folder of a module that the user named, for import statements of the modules there.
+
+    So an import within a method works as under `python`. Imports by rlrun, by libraries, or by modules of other folders
+    do not search these folders. It is the last of Python's finders, so installed modules take precedence.
+    """
+
+    folders: ClassVar[set[str]] = set()  # of the modules that the user named, and that are not installed
+
+    @classmethod
+    def serve(cls, folder: str) -> None:
+        """Lets the modules of a folder import each other."""
+        cls.folders.add(folder)
+        importlib.invalidate_caches()
+        if cls not in sys.meta_path:
+            sys.meta_path.append(cls)
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Returns the spec of a module that is in no package, or None."""
+        if path is not None:
+            return None
+        importer = sys.modules.get(_importer())
+        origin = importer and _origin(importer)
+        if not origin:
+            return None
+        folder = Path(origin).parent
+        searched = [str(folder)]
+        if Path(origin).name == "__init__.py":
+            searched.append(str(folder.parent))
+        return PathFinder.find_spec(name, [folder for folder in searched if folder in cls.folders])
+
+
+def _importer() -> str:
+    """Returns the name of the module whose import is in progress, or of its top-level package."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if name not in IMPORT_SYSTEM:
+            return name
+        frame = frame.f_back
+    return ""
 
 
 def module_of(env_id: str) -> str | None:
@@ -124,14 +170,18 @@ def importing(reference: str, key: str) -> ModuleType:
     try:
         if is_path(reference):
             return _from_file(reference, key)
+        if _spec(reference) is None:
+            Neighbours.serve(os.getcwd())
         with _current_folder_for(reference):
             found = importlib.import_module(reference)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{key}: cannot import {reference!r} ({missing(error)})") from error
+        remedy = _package_advice(reference, error)
+        raise ConfigError(f"{key}: cannot import {reference!r} ({missing(error)}){remedy}") from error
     except (Exception, SystemExit) as error:  # a script may call sys.exit
-        raise ConfigError(f"{key}: cannot import {reference!r} ({reason(error, located=True)})") from error
+        remedy = _package_advice(reference, error)
+        raise ConfigError(f"{key}: cannot import {reference!r} ({reason(error, located=True)}){remedy}") from error
     _named.add(reference.partition(".")[0])
     return found
 
@@ -192,6 +242,23 @@ def advice(module: str) -> str:
     return f"; pip install {PROJECTS[package]}" if package in PROJECTS else ""
 
 
+def _package_advice(reference: str, error: BaseException) -> str:
+    """Returns how to name a file of a package whose import failed because it was named by its path, else ""."""
+    if not is_path(reference) or not isinstance(error, ImportError):
+        return ""
+    file = _file(reference)
+    module = file.with_suffix("")
+    if file.name == "__init__.py":
+        module = file.parent
+    package = module.parent
+    while (package.parent / "__init__.py").is_file():
+        package = package.parent
+    if error.name != package.name and "relative import" not in str(error):
+        return ""
+    name = ".".join(module.relative_to(package.parent).parts)
+    return f"; it is a part of a package: name it {name} in place of {reference}, in the folder {package.parent}"
+
+
 def check_extra(extra: str, key: str) -> None:
     """Raises ConfigError unless the modules of an extra are installed. Imports nothing. key: what needs them."""
     lacking = [module for module in EXTRAS[extra] if _spec(module) is None]
@@ -248,9 +315,9 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
+    Neighbours.serve(str(file.parent))
     try:
-        with _on_path(str(file.parent)):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise

@@ -1,6 +1,6 @@
 """An environment, an algorithm or a network of a user's in one file, by its path; or one line that says why not."""
 
-import importlib
+import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -429,3 +429,69 @@ def test_a_file_that_changes_after_its_import_is_not_used(workplace: Path, capsy
     capsys.readouterr()
     assert main(["eval", "run", "episodes=1", "plugins=[./file_env.py]"]) == 2
     assert "has changed since this process imported it; start a new process" in capsys.readouterr().err
+
+
+LATE = """
+def limit():
+    import file_late_beside
+    return file_late_beside.limit()
+"""
+LATE_BESIDE = """
+def limit():
+    import file_late_far
+    return file_late_far.LIMIT
+"""
+
+
+@pytest.mark.parametrize("reference", ["./there/file_late.py", "file_late", "./file_late_package"])
+def test_imports_within_functions_find_the_modules_beside_a_file(
+    reference: str, workplace: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(imports, "_named", set())
+    folder = (workplace / reference).parent
+    if reference == "./file_late_package":
+        folder = workplace / reference
+        folder.mkdir()
+        (folder / "__init__.py").write_text(LATE)
+    else:
+        (folder / "file_late.py").write_text(LATE)
+    (folder / "file_late_beside.py").write_text(LATE_BESIDE)
+    (folder / "file_late_far.py").write_text("LIMIT = 7\n")
+    (folder / "file_wanted_by_others.py").write_text("")
+    module = imports.importing(reference, "env")
+    assert str(folder) not in sys.path
+    assert module.limit() == 7
+    with pytest.raises(ModuleNotFoundError):
+        import file_wanted_by_others  # noqa: F401  (this test is a module of another folder)
+    assert imports._spec("file_wanted_by_others") is None
+
+
+def test_modules_of_other_folders_do_not_find_their_neighbours(workplace: Path) -> None:
+    imports.importing("./there/file_env.py", "env")
+    library = workplace / "library"
+    library.mkdir()
+    (library / "file_library.py").write_text(LATE)
+    (library / "file_late_beside.py").write_text(LATE_BESIDE)
+    spec = importlib.util.spec_from_file_location("file_library", library / "file_library.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["file_library"] = module
+    spec.loader.exec_module(module)
+    with pytest.raises(ModuleNotFoundError, match="file_late_beside"):
+        module.limit()
+
+
+@pytest.mark.parametrize("line", ["from .file_world import SPEED", "from file_package.file_world import SPEED"])
+def test_a_file_of_a_package_is_advised_to_be_named_as_its_module(line: str, workplace: Path) -> None:
+    package = workplace / "file_package" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("")
+        (folder / "file_world.py").write_text("SPEED = 1\n")
+    (package / "file_env.py").write_text(line)
+    with pytest.raises(ConfigError) as caught:
+        imports.importing("./file_package/inner/file_env.py", "env")
+    (fault,) = caught.value.faults
+    advice = "name it file_package.inner.file_env in place of ./file_package/inner/file_env.py"
+    assert fault.endswith(f"; it is a part of a package: {advice}, in the folder {workplace}")
+    assert imports.importing("file_package.inner.file_env", "env").SPEED == 1
