@@ -51,8 +51,15 @@ def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given
 def untested(method: Method) -> Verdict:
     """Returns a verdict for which nothing was tested."""
     return Verdict(
-        about=None, method=method.name, reason=method.reason, masked=None, gave_up_s=None, versions={}, files={}
-    )  # fmt: skip
+        about=None,
+        method=method.name,
+        reason=method.reason,
+        unrepeatable=method.unrepeatable,
+        masked=None,
+        gave_up_s=None,
+        versions={},
+        files={},
+    )
 
 
 def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
@@ -123,7 +130,8 @@ def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: Any) -> Verdi
         verdict = replace(verdict, masked=masked, versions=versions, files=files)
         stage = "tested"
         method, versions, files = reports.next()
-        return replace(verdict, method=method.name, reason=method.reason, versions=versions, files=files)
+        found = untested(method)
+        return replace(found, masked=masked, versions=versions, files=files)
     except NotSentError as error:
         return replace(verdict, reason=error.reason)
     except EnvError as error:

@@ -1,11 +1,18 @@
-"""The self-test: finds a method of saving an environment that restores it bit for bit."""
+"""The self-test: finds a method of saving an environment that restores it bit for bit.
+
+It also compares episodes with equal seeds.
+"""
 
 import contextlib
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
+from rlrun.envs import state
 from rlrun.envs.obs_adapter import sample
 from rlrun.envs.replay import raw
 from rlrun.envs.slot import EnvSlot, line
@@ -15,6 +22,11 @@ NATIVE: Final = "native"  # the state of the environment is saved
 REPLAY: Final = "replay"  # the actions since the reset are saved, and replayed in a new environment
 EPISODE_END: Final = "episode end"  # nothing is saved: the episode ends at a restore
 MOMENTS, STEPS = 5, 20  # how often the test saves and restores, and the steps after each time
+UNSEEDED = (
+    "two new environments differ after a reset with the same seed, so equal seeds do not give equal runs; draw random "
+    "numbers from self.np_random"
+)
+MOST_NAMES = 3  # attributes that a message names
 
 
 class Method(NamedTuple):
@@ -22,6 +34,7 @@ class Method(NamedTuple):
 
     name: MethodName
     reason: str  # why the method is not NATIVE; empty if it is
+    unrepeatable: str = ""  # why equal seeds do not give equal episodes; empty if they do
 
 
 def self_test(make: Callable[[], EnvSlot]) -> Method:
@@ -29,36 +42,118 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
 
     Each test saves one instance in mid-episode, restores the state in another instance, and steps both across a reset.
     """
+    unrepeatable = _unrepeatable(_repeats, make)
     reasons: list[str] = []
     for name, test in TESTS.items():
         reason = _failure(test, make)
         if not reason:
-            return Method(name, "; ".join(reasons))
+            return Method(name, "; ".join(reasons), unrepeatable)
         reasons.append(reason)
-    return Method(EPISODE_END, "; ".join(dict.fromkeys(reasons)))
+    return Method(EPISODE_END, "; ".join(dict.fromkeys(reasons)), unrepeatable)
 
 
 def simulator_self_test(make: Callable[[], Any]) -> Method:
     """Returns NATIVE or EPISODE_END for a vector env with the methods `get_extra_state` and `set_extra_state`."""
+    unrepeatable = _unrepeatable(_repeats_together, make)
     reason = _failure(_together, make)
     if reason:
-        return Method(EPISODE_END, reason)
-    return Method(NATIVE, "")
+        return Method(EPISODE_END, reason, unrepeatable)
+    return Method(NATIVE, "", unrepeatable)
 
 
-def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
-    """Runs a test with two instances. Returns why it failed, or "" if it passed."""
+@contextlib.contextmanager
+def _pair(make: Callable[[], Any]) -> Iterator[list[Any]]:
+    """As a context manager, yields two new instances, and closes them at the end."""
     made: list[Any] = []
     try:
         made.append(make())
         made.append(make())
-        return test(*made)
-    except Exception as error:
-        return f"its self-test failed ({line(error)})"
+        yield made
     finally:
         for env in made:
             with contextlib.suppress(Exception):
                 env.close()
+
+
+def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
+    """Runs a test with two instances. Returns why it failed, or "" if it passed."""
+    try:
+        with _pair(make) as made:
+            return test(*made)
+    except Exception as error:
+        return f"its self-test failed ({line(error)})"
+
+
+def _unrepeatable(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
+    """Runs a test of `Method.unrepeatable`. Returns "" if it raises, because the tests of methods then raise too."""
+    with contextlib.suppress(Exception), _pair(make) as made:
+        return test(*made)
+    return ""
+
+
+def _repeats(one: EnvSlot, other: EnvSlot) -> str:
+    """Returns `Method.unrepeatable` of an environment."""
+    return _compared(one, other, 0, partial(_play, reset_at=STEPS // 2))
+
+
+def _repeats_together(one: Any, other: Any) -> str:
+    """Returns `Method.unrepeatable` of a vector env."""
+    return _compared(one, other, [0] * one.num_envs, _play_together)
+
+
+def _compared(one: Any, other: Any, seed: Any, play: Callable[..., "Played"]) -> str:
+    """Compares two new instances after a reset with the same seed, and then the first with itself after another one."""
+    obs, _ = one.reset(seed=seed)
+    start = raw(obs)
+    begun = _attributes(one)
+    first = play(one, obs, _actions(one))
+    obs, _ = other.reset(seed=seed)
+    if raw(obs) != start or play(other, obs, first.actions).seen != first.seen:
+        return UNSEEDED
+    obs, _ = one.reset(seed=seed)
+    now = _attributes(one)
+    if raw(obs) == start and play(one, obs, first.actions).seen == first.seen:
+        return ""
+    names = [name for name, value in now.items() if begun.get(name) != value]
+    kept = ""
+    if names:
+        kept = f" ({', '.join(names[:MOST_NAMES])})"
+    return (
+        f"it keeps state{kept} across a reset with the same seed, and new environments begin without it, in every "
+        "evaluation too; env.normalize=obs shares the statistics of normalized observations"
+    )
+
+
+def _attributes(env: Any) -> dict[str, Any]:
+    """Returns the attributes of all wrappers of an instance and of the environment in them, by name; see `_comparable`.
+
+    Attributes that a saved state cannot hold are left out.
+    """
+    found = {}
+    layer = vars(env)["env"]
+    while layer is not None:
+        for name, value in state.attributes(layer).items():
+            found[f"{type(layer).__name__}.{name}"] = _comparable(value)
+        layer = vars(layer).get("env")
+    return found
+
+
+def _comparable(tree: state.Tree) -> Any:
+    """Returns a saved state with its arrays as bytes."""
+    if isinstance(tree, np.ndarray):
+        return tree.tobytes()
+    if isinstance(tree, dict):
+        return {key: _comparable(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_comparable(value) for value in tree]
+    return tree
+
+
+def _actions(env: Any) -> gym.Space:
+    """Returns a seeded copy of an action space, as the environment may sample from its own."""
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    return space
 
 
 def _native(one: EnvSlot, other: EnvSlot) -> str:
@@ -98,9 +193,9 @@ def _agree(one: EnvSlot, other: EnvSlot) -> bool:
 
     It is tested in the first episode and in later ones, and across resets in mid-episode.
     """
-    one.action_space.seed(0)
+    space = _actions(one)
     obs, _ = one.reset(seed=0)
-    played = _play(one, obs)
+    played = _play(one, obs, space)
     for moment in range(MOMENTS):
         refused = other.load(one.save(), np.inf)
         if refused:
@@ -109,8 +204,8 @@ def _agree(one: EnvSlot, other: EnvSlot) -> bool:
         if moment % 2:
             reset_at = STEPS // 2
         obs = played.obs
-        played = _play(one, obs, reset_at)
-        if played.seen != _play(other, obs, reset_at, played.actions).seen:
+        played = _play(one, obs, space, reset_at)
+        if played.seen != _play(other, obs, played.actions, reset_at).seen:
             return False
     return True
 
@@ -123,15 +218,15 @@ class Played(NamedTuple):
     obs: Any  # the last observation
 
 
-def _play(env: EnvSlot, obs: Any, reset_at: int | None = None, actions: list[Any] | None = None) -> Played:
-    """Takes STEPS steps from `obs` with `actions`, or with random allowed actions if `actions` is None.
+def _play(env: EnvSlot, obs: Any, actions: list[Any] | gym.Space, reset_at: int | None = None) -> Played:
+    """Takes STEPS steps from `obs` with `actions`, or with allowed actions drawn from a space.
 
     Resets the environment after step `reset_at` and wherever an episode ends.
     """
     seen, taken = [], []
     for t in range(STEPS):
-        if actions is None:
-            action = sample(env.action_space, obs)
+        if isinstance(actions, gym.Space):
+            action = sample(actions, obs)
         else:
             action = actions[t]
         taken.append(action)
@@ -141,3 +236,11 @@ def _play(env: EnvSlot, obs: Any, reset_at: int | None = None, actions: list[Any
             obs, _ = env.reset()
             seen.append(raw(obs))
     return Played(seen, taken, obs)
+
+
+def _play_together(env: Any, obs: Any, actions: list[Any] | gym.Space) -> Played:
+    """Takes STEPS steps of a vector env with `actions`, or with actions drawn from a space."""
+    if isinstance(actions, gym.Space):
+        actions = [actions.sample() for _ in range(STEPS)]
+    steps = [env.step(action) for action in actions]
+    return Played([raw(step[:4]) for step in steps], actions, steps[-1][0])

@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
 
 from rlrun.envs.atari import StickyALE
 
@@ -155,6 +156,8 @@ def encode(value: Any, depth: int = 0) -> Tree:
     if isinstance(value, random.Random):
         version, words, gauss = value.getstate()
         return ("random", [version, np.array(words, np.int64), gauss])
+    if isinstance(value, RunningMeanStd):  # statistics of Gymnasium's normalizing wrappers
+        return ("moments", [encode(part, depth + 1) for part in (value.mean, value.var, value.count)])
     if isinstance(value, gym.Space):  # only the generators of a space are state
         return ("space", encode(value._np_random), [encode(part, depth + 1) for part in _parts(value)])
     if type(value) in (list, tuple, deque):
@@ -213,6 +216,12 @@ def _decode_random(now: Any, state: list[Any]) -> random.Random:
     return now
 
 
+def _decode_moments(now: Any, parts: list[Tree]) -> RunningMeanStd:
+    moments = RunningMeanStd()
+    moments.mean, moments.var, moments.count = map(decode, parts)
+    return moments
+
+
 def _decode_space(now: Any, generator: Tree, parts: list[Tree]) -> gym.Space:
     if not isinstance(now, gym.Space):
         raise NotSavableError("a space was saved that the environment no longer has")
@@ -229,6 +238,7 @@ DECODERS: dict[str, Callable[..., Any]] = {
     "deque": lambda now, maxlen, items: deque((decode(item) for item in items), maxlen),
     "generator": _decode_generator,
     "random": _decode_random,
+    "moments": _decode_moments,
     "space": _decode_space,
 }
 

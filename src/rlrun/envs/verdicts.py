@@ -40,6 +40,7 @@ class Verdict:
     about: str | None  # the tested environment, from `subject`
     method: Literal["native", "replay", "episode end"]
     reason: str  # why the method is not native; empty if it is
+    unrepeatable: str  # why equal seeds do not give equal episodes; empty if they do, or if it was not tested
     masked: bool | None  # whether it has action masks, in infos or from a method; None: not known
     gave_up_s: float | None  # the time limit that the test exceeded; None: the test was completed
     versions: dict[str, str]  # name -> version, of imported distributions
@@ -162,7 +163,7 @@ def _parsed(values: Any) -> Verdict | None:
         verdict = parse(Verdict, values, "")
     except ConfigError:
         return None
-    if not verdict.reason.isprintable() or len(verdict.files) > MOST_FILES:
+    if not (verdict.reason + verdict.unrepeatable).isprintable() or len(verdict.files) > MOST_FILES:
         return None
     return verdict
 

@@ -329,10 +329,12 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
 
 
 def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
-    """Yields the lines that a new run says about itself: limits of a resume, and settings that have no effect."""
+    """Yields the lines that a new run says about itself: limits of seeds and of a resume, settings without effect."""
     loop = trainer.loop
     if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
         yield f"a resume of this run will be {loop.env.exactness}"
+    if loop.env.verdict is not None and loop.env.verdict.unrepeatable:
+        yield f"env {loop.env.name}: {loop.env.verdict.unrepeatable}"
     if not saves_replay(config, loop):
         yield "a resume of this run will be not exact, because its snapshots hold no replay"
     if advice := start_hint(*loop.first_update(), config.trainer.total_steps):

@@ -1,0 +1,113 @@
+"""The self-test reports environments whose episodes depend on more than their seed and their actions."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TransformReward
+
+from rlrun.envs.native import Native
+from rlrun.envs.selftest import NATIVE, self_test, simulator_self_test
+from rlrun.envs.slot import EnvSlot
+
+
+class Noise(gym.Env):
+    """Shows random numbers from a source. It samples actions of its own too, which is allowed."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def __init__(self, draw: Callable[["Noise"], float]):
+        self.draw, self.own = draw, np.random.default_rng()
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.episodes = getattr(self, "episodes", 0) + 1  # a counter without effect
+        self.t = 0
+        return np.array([self.draw(self)]), {}
+
+    def step(self, action: int) -> Any:
+        self.t += 1
+        x = self.draw(self) + float(self.action_space.sample() == action)
+        return np.array([x]), x, False, self.t >= 7, {}
+
+
+class Centred(gym.ObservationWrapper):
+    """Subtracts the mean of all observations so far."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.total = self.count = 0.0
+
+    def observation(self, observation: Any) -> Any:
+        self.total, self.count = self.total + observation, self.count + 1
+        return observation - self.total / self.count
+
+
+def seeded(env: Noise) -> float:
+    return float(env.np_random.normal())
+
+
+def result_of(wrapper: Callable[[gym.Env], gym.Env], draw: Callable[[Noise], float] = seeded) -> Any:
+    return self_test(partial(EnvSlot, lambda: wrapper(Noise(draw)), 0))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda env: np.random.normal(),
+        lambda env: random.random(),
+        lambda env: torch.rand(()).item(),
+        lambda env: env.own.normal(),
+        lambda env: env.own.normal() * (env.t > 5),  # late in an episode
+    ],
+)
+def test_environments_that_ignore_the_seed_are_reported(draw: Callable[[Noise], float]) -> None:
+    assert "so equal seeds do not give equal runs" in result_of(gym.Wrapper, draw).unrepeatable
+
+
+def counted(env: gym.Env) -> gym.Env:
+    steps: list[float] = []
+
+    def paid(reward: float) -> float:
+        steps.append(reward)
+        return reward * len(steps)
+
+    return TransformReward(env, paid)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "names"),
+    [
+        (NormalizeObservation, "NormalizeObservation.obs_rms"),
+        (NormalizeReward, "NormalizeReward.return_rms"),
+        (Centred, "Centred.total, Centred.count"),
+        (counted, "Noise.episodes"),
+    ],
+)
+def test_state_that_a_reset_keeps_is_reported_by_name(wrapper: Any, names: str) -> None:
+    line = result_of(wrapper).unrepeatable
+    assert f"it keeps state ({names}" in line and "env.normalize=obs" in line
+
+
+def test_environments_that_follow_their_seed_are_not_reported() -> None:
+    assert result_of(gym.Wrapper).unrepeatable == ""
+    assert simulator_self_test(partial(Native, partial(CartPoleVectorEnv, 2))).unrepeatable == ""
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, NormalizeReward])
+def test_statistics_of_gymnasium_wrappers_are_saved_exactly(wrapper: Any) -> None:
+    assert result_of(wrapper).name == NATIVE
+
+
+def test_vector_envs_with_statistics_are_reported() -> None:
+    def make() -> Any:
+        return gym.wrappers.vector.NormalizeObservation(CartPoleVectorEnv(2))
+
+    assert "NormalizeObservation.obs_rms" in simulator_self_test(partial(Native, make)).unrepeatable
