@@ -1,13 +1,20 @@
 """Hyperparameters that are changed when a run is resumed."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toys import put, toy, train
 
 import rlrun
 from rlrun.cli import main
+from rlrun.config.jobs import jobs
 from rlrun.config.stored import read_config
+from rlrun.core.scheduled import Schedules
+from rlrun.errors import ConfigError
+from rlrun.run.reschedule import rescheduled, without_ended
+from rlrun.types import Context
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
          "network.hidden=[8]", "trainer.log_every=50", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8",
@@ -36,11 +43,128 @@ def test_changed_run_is_the_run_that_had_this_schedule_from_its_start(tmp_path: 
     assert [row.get("loss/critic") for row in changed.rows] == [row.get("loss/critic") for row in whole.rows]
 
 
+TO_ZERO = "algo.lr_schedule={linear: {}}"
+
+
+@pytest.fixture(scope="module")
+def falling(tmp_path_factory: pytest.TempPathFactory) -> rlrun.Run:
+    """A finished run whose learning rate fell from 1e-3 to 0."""
+    folder = tmp_path_factory.mktemp("falling") / "run"
+    words = [
+        "algo.learning_rate=1e-3",
+        TO_ZERO,
+        "trainer.total_steps=100",
+        "trainer.snapshot_every=50",
+        "trainer.snapshot_archive_every=50",
+    ]
+    return rlrun.train(*WORDS, *words, run_dir=str(folder))
+
+
+def test_resume_says_that_the_learning_rate_is_zero(falling: rlrun.Run, tmp_path: Path, capsys: Any) -> None:
+    assert main(["resume", str(falling.path), "total_steps=150", f"into={tmp_path / 'run'}"]) == 0
+    line = (
+        "algo.learning_rate is 0 after the end of its schedule and up to step 150, so nothing is learned; resume with "
+    )
+    words = f"{TO_ZERO} (0 at the new end), algo.lr_schedule={{}} or algo.learning_rate=..."
+    assert capsys.readouterr().err == f"{line}{words}\n"
+    assert rates(rlrun.Run(tmp_path / "run"))[150] == 0.0
+
+
+@pytest.mark.parametrize("step", [50, 100])
+@pytest.mark.parametrize(
+    ("words", "first", "last"),
+    [
+        (["algo.learning_rate=1e-3"], 1e-3, 1e-3),
+        (["algo.lr_schedule={}"], 1e-3, 1e-3),
+        (["algo.lr_schedule={}", "algo.learning_rate=1e-4"], 1e-4, 1e-4),
+        ([TO_ZERO], None, 0.0),
+        ([TO_ZERO, "algo.learning_rate=1e-4"], 1e-4, 0.0),
+    ],
+)
+def test_learning_rate_goes_on_after_the_end_of_its_schedule(
+    step: int, words: list[str], first: float | None, last: float, falling: rlrun.Run, tmp_path: Path, capsys: Any
+) -> None:
+    if first is None:
+        first = 1e-3 * (1 - step / 200)
+    source, target = falling.path / "snapshots" / f"step_{step:09}", tmp_path / "run"
+    assert main(["resume", str(source), "total_steps=200", *words, f"into={target}"]) == 0
+    assert "nothing is learned" not in capsys.readouterr().err
+    found = read_config(target / "config.yaml")["algo"]
+    assert found["lr_schedule"] == {} and found["learning_rate"] == 1e-3
+    number = Schedules(found).numbers["learning_rate"]
+    points = {at: number.shape.value_at(1e-3, Context(0, at, 0.0)) for at in (step, 200)}
+    assert points == {step: pytest.approx(first), 200: pytest.approx(last)}
+    middle = number.shape.value_at(1e-3, Context(0, 149, 0.0))
+    assert rates(rlrun.Run(target))[150] == middle > 0
+
+
+def test_run_with_a_new_schedule_resumes_bit_for_bit(falling: rlrun.Run, tmp_path: Path) -> None:
+    losses = []
+    for name, pause in (("whole", None), ("paused", 150)):
+        run = rlrun.Run(tmp_path / name)
+        words = ["total_steps=200", TO_ZERO, "algo.learning_rate=1e-3", f"into={run.path}"]
+        if pause is not None:
+            words.append(f"trainer.stop_at={pause}")
+        assert main(["resume", str(falling.path / "snapshots" / "step_000000050"), *words]) == 0
+        assert main(["resume", str(run.path)]) == 0
+        losses.append([(row["step"], row.get("loss/critic"), row["train/learning_rate"]) for row in run.rows])
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+
+
+def test_resumed_run_without_its_schedule_resumes_again(falling: rlrun.Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "run")
+    assert main(["resume", str(falling.path), "total_steps=150", f"into={path}"]) == 0
+    assert main(["resume", path, "total_steps=200", "algo.learning_rate=1e-3"]) == 0
+    assert main(["resume", path, "total_steps=250"]) == 0
+    assert rates(rlrun.Run(path)) == {50: 5.2e-4, 100: 0, 150: 0, 200: 1e-3, 250: 1e-3}
+
+
+def test_new_values_of_scheduled_numbers_become_points() -> None:
+    values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
+    values["algo"]["schedule"] = {"clip_range": {"linear": {"end": 0.0}}}
+    clip = rescheduled(values, {"algo.clip_range": 0.2, "trainer.total_steps": 900}, 300)
+    assert clip == {
+        "trainer.total_steps": 900,
+        "algo.schedule": {"clip_range": {"piecewise": {"values": [0.2], "at": [300]}}},
+    }
+    falling = rescheduled(values, {"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 900}, 300)
+    points = falling["algo.schedule"]["learning_rate"]["piecewise"]
+    assert points["at"] == [300, 900] and "algo.lr_schedule" not in falling
+    assert rescheduled(values, {"algo.entropy.ent_coef": values["algo"]["entropy"]["ent_coef"]}, 300) == {}, "not new"
+
+
+def test_learning_rates_with_one_schedule_change_together() -> None:
+    values = jobs(["algo=sac", "env=Pendulum", "preset=none", TO_ZERO])[0].values
+    with pytest.raises(ConfigError, match=r"lr_schedule: ends at step 9, but schedules algo.critic_learning_rate too"):
+        rescheduled(values, {"algo.actor_learning_rate": 1e-4}, 9)
+    found = rescheduled(values, {"algo.lr_schedule": {}, "algo.actor_learning_rate": 1e-4}, 9)
+    rate = values["algo"]["critic_learning_rate"]
+    points = {"actor_learning_rate": 1e-4, "critic_learning_rate": rate}
+    assert found["algo.lr_schedule"] == {} and found["algo.schedule"] == {
+        key: {"piecewise": {"values": [value], "at": [9]}} for key, value in points.items()
+    }
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c_split", "sac", "td3", "dqn", "q_learning", "svpg", "muzero", "iql"])
+def test_every_lr_schedule_can_end_in_mid_run(algo: str, build: Any) -> None:
+    section = "algo.particle.lr_schedule" if algo == "svpg" else "algo.lr_schedule"
+    values = toy(algo, **{section: {"linear": {}}})
+    first = train(build(values), 2)
+    changed = put(copy.deepcopy(values), rescheduled(values, {section: {}}, first.steps))
+    second = build(changed)
+    second.load_state_dict(without_ended(first.state_dict(), second))
+    train(second, 3)
+    numbers = second.schedules.numbers
+    assert numbers and all(number.value == number.start for number in numbers.values())
+
+
 @pytest.mark.parametrize(
     ("word", "line"),
     [
         ("algo.learning_rate=-1", "algo.learning_rate=-1: must be"),
         ("algo.gamma=0.5", "algo.gamma: cannot be changed in a resumed run"),
+        ("algo.lr_schedule={StepLR: {step_size: 9}}", "algo.lr_schedule={StepLR: {step_size: 9}}: cannot begin in the"),
+        ("algo.critic.lr_schedule={}", "algo.critic.lr_schedule: schedules no learning rate that can be changed"),
     ],
 )
 def test_other_changes_are_refused_in_one_line(word: str, line: str, tmp_path: Path, capsys: Any) -> None:

@@ -24,6 +24,8 @@ FREE = (
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because it says from which step on
+LR_SCHEDULE = ".lr_schedule"  # so may keys with this end; run/reschedule.py puts SCHEDULE in their place
+TOTAL_STEPS = "trainer.total_steps"
 PLACES = ("run_dir", "resume", "plugins")
 
 
@@ -35,12 +37,12 @@ def news(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
 def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a stored config with `words` (dotted key to value) applied.
 
-    Raises ConfigError for keys that are neither in `FREE` nor `SCHEDULE`.
+    Raises ConfigError for keys that a resumed run may not change.
     """
     values = copy.deepcopy(values)
     faults = []
     for key, value in words.items():
-        if key not in (*FREE, SCHEDULE):
+        if key not in (*FREE, SCHEDULE) and not key.endswith(LR_SCHEDULE):
             why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
             if check.lookup(key, values) is check.ABSENT:
                 why = f"unknown key{check.nearest(key, FREE)}"

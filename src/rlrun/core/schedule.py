@@ -84,6 +84,11 @@ class Schedule(nn.Module):
             self.scheduler.step()
         return rate
 
+    @property
+    def ends_at_zero(self) -> bool:
+        """Whether the learning rate is 0 at the end of the run, or, with a scheduler of torch, is 0 now."""
+        return self.scheduler is None or float(self.holder.param_groups[0]["lr"]) == 0
+
     def get_extra_state(self) -> dict[str, Any]:
         """Returns the numbers that change during a run; everything else follows from the config."""
         if self.scheduler is None:

@@ -3,7 +3,7 @@
 import copy
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,7 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.functional.schedules import exponential, geometric, linear
 from rlrun.types import Context, Metrics
 
+Point = tuple[int, float]  # step and value
 LARGEST = torch.finfo(torch.float32).max
 
 
@@ -85,6 +86,7 @@ class Piecewise:
 
     values: list[float]
     at: list[NonNegativeInt]
+    linear: bool = False  # interpolate between the values
 
     def __post_init__(self) -> None:
         is_increasing = all(one < other for one, other in pairwise(self.at))
@@ -94,6 +96,10 @@ class Piecewise:
     def value_at(self, start: float, ctx: Context) -> float:
         """Returns the value at a point of the run; start: the value in the config."""
         reached = bisect_right(self.at, ctx.env_steps)
+        if self.linear and 0 < reached < len(self.at):
+            before, after = self.at[reached - 1], self.at[reached]
+            share = (ctx.env_steps - before) / (after - before)
+            return linear(self.values[reached - 1], self.values[reached], share)
         return [start, *self.values][reached]
 
     def reached(self, start: float) -> list[float]:
@@ -133,6 +139,11 @@ class ScheduledNumber(nn.Module):
         if self.grows and (fault := self.fault(value)):
             raise RunError(fault)
         self.value.fill_(value)
+
+    def ends_at_zero(self, ctx: Context) -> bool:
+        """Returns whether it is 0 at a point of the run although its type excludes 0, as that of a clip range does."""
+        value = self.shape.value_at(self.start, ctx)
+        return value == 0 and number_fault(self.cls, self.key.rpartition(".")[2], value) is not None
 
     def fault(self, value: float) -> str | None:
         """Returns why the number cannot have a value, or None. The end of an open range is allowed, because a schedule
@@ -208,20 +219,21 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber
     return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key])
 
 
-def changed_at(algo: Mapping[str, Any], changes: Mapping[str, float], step: int) -> dict[str, Any]:
-    """Returns the section `algo.schedule` after numbers were changed at a step, as when a run is resumed.
+def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+    """Returns the section `algo.schedule` after numbers were changed in the middle of a run, as when it is resumed.
 
-    changes: new numbers by dotted key below `algo`. Raises ConfigError if one of them has a schedule of another shape.
+    changes: by dotted key below `algo`, the value from a step on; or two such points, between which it is linear.
+    Earlier points of a piecewise schedule stay. A schedule of another shape is replaced.
     """
     schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
-    for key, value in changes.items():
-        shape = schedule.get(key, {"piecewise": {"values": [], "at": []}})
-        if "piecewise" not in shape:
-            raise ConfigError(f"algo.{key}={value}: follows algo.schedule.{key}={shape}; change the schedule instead")
-        points = [*zip(shape["piecewise"]["at"], shape["piecewise"]["values"], strict=True)]
-        points = [point for point in points if point[0] < step] + [(step, value)]
+    for key, new in changes.items():
+        shape = schedule.get(key, {}).get("piecewise", {"values": [], "at": []})
+        old = [*zip(shape["at"], shape["values"], strict=True)]
+        points = [*(point for point in old if point[0] < new[0][0]), *new]
         at, values = zip(*points, strict=True)
         schedule[key] = {"piecewise": {"values": [*values], "at": [*at]}}
+        if len(new) > 1 or shape.get("linear"):
+            schedule[key]["piecewise"]["linear"] = True
     return schedule
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.core.schedule import Schedule, StartsFresh
+from rlrun.errors import ConfigError
 from rlrun.functional import fused
 
 
@@ -54,6 +55,8 @@ class Optim(StartsFresh, nn.Module):
         rate = torch.as_tensor(learning_rate, dtype=self.flat.dtype, device=self.flat.device)
         self.register_buffer("learning_rate", rate)  # a tensor stays the same object, so that it can be scheduled
         self.register_buffer("fault", self.flat.new_zeros(()))
+        if schedule and isinstance(learning_rate, Tensor):
+            raise ConfigError(f"{schedule_key}={schedule}: algo.schedule changes this learning rate too; remove one")
         self.schedule = Schedule(learning_rate, schedule, schedule_key) if schedule else None
 
     def tick(self, progress: float) -> None:

@@ -36,7 +36,7 @@ from rlrun.run.assemble import (
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
-from rlrun.run.reschedule import rescheduled
+from rlrun.run.reschedule import ended, rescheduled, without_ended
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
@@ -45,7 +45,7 @@ from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import Store, step_name
+from rlrun.snapshot.store import Store, step_name, step_of
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint, schedule_hints, start_hint
@@ -81,7 +81,9 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     take_logged()
-    config, loggers, _, changes = stored(run.path, ENDLESS | dict(changes or {}), typed)
+    latest = Store(run.path).latest()
+    step = 0 if latest is None else step_of(latest)
+    config, loggers, _, changes = stored(run.path, ENDLESS | dict(changes or {}), step, typed)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
@@ -113,8 +115,8 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
-    config, loggers, words, changes = stored(source_path, ENDLESS | dict(changes or {}))
     snapshot = Store(source_path).load(name)
+    config, loggers, words, changes = stored(source_path, ENDLESS | dict(changes or {}), snapshot.step)
     check_unchanged(source_path, snapshot)
     check_resumable(snapshot)
     check_goal(config, snapshot, words)
@@ -168,11 +170,14 @@ class Continued(NamedTuple):
     changes: dict[str, Any]  # those whose value differs from the stored one
 
 
-def stored(path: Path, typed_words: Mapping[str, Any], typed: bool = False) -> Continued:
-    """Returns the config and the loggers of a stored run, with the user's changes applied. typed: as in `resume`."""
+def stored(path: Path, typed_words: Mapping[str, Any], step: int, typed: bool = False) -> Continued:
+    """Returns the config and the loggers of a stored run, with the user's changes applied.
+
+    step: at which the run goes on. typed: as in `resume`.
+    """
     values = read_config(path / CONFIG)
     words = folded(typed_words, values)
-    changes = rescheduled(path, values, resumable.news(values, words))
+    changes = rescheduled(values, words, step)
     config = stored_config(path, changes, typed)
     loggers = stored_loggers(config.logger, named(typed_words))
     if not typed:
@@ -299,7 +304,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
-    state = dict(snapshot.state)
+    state = without_ended(snapshot.state, loop)
     refills = loop.refills and bool(snapshot.header.get(WITHOUT_REPLAY))
     if refills:
         state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
@@ -324,6 +329,10 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     log.message(line)
     if verdict.startswith("not exact") and "console" not in config.logger:
         print(printable(line), file=sys.stderr)
+    for line in ended(loop, config.algo, config.trainer.total_steps):
+        log.message(line)
+        if "console" not in config.logger:
+            print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
 

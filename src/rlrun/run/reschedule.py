@@ -1,37 +1,117 @@
 """New values of hyperparameters for a resumed run: they become schedules, which say from which step on they hold."""
 
 import copy
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlrun.config.resumable import SCHEDULE
+from rlrun.config import check
+from rlrun.config.resumable import LR_SCHEDULE, SCHEDULE, TOTAL_STEPS, news
 from rlrun.config.schema import run_config
-from rlrun.core.scheduled import changed_at, schedulable
+from rlrun.core.loop import Loop
+from rlrun.core.schedule import Schedule
+from rlrun.core.scheduled import Point, by_key, changed_at, schedulable, schedule_of_rate
+from rlrun.errors import ConfigError
 from rlrun.run.assemble import check_ranges
-from rlrun.snapshot.store import Store, step_of
+from rlrun.types import Context
 
 ALGO = "algo."
+STATE = "schedule._extra_state"  # end of the state's key of a `Schedule`
 
 
-def rescheduled(path: Path, values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Returns the changes, with one of `algo.schedule` in place of those of numbers that may be scheduled.
+def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dict[str, Any]:
+    """Returns the settings that change when a run is resumed at a step, by dotted key: those `words` that are new.
 
-    path: folder of the run; the numbers change at the step of its latest snapshot. values: its stored config.
-    changes: new values by dotted key. Raises ConfigError if a number is out of its range.
+    Numbers that may be scheduled, and schedules of learning rates, become points of `algo.schedule`.
+    values: the stored config. words: the settings that the user typed. Raises ConfigError if a number is out of its
+    range, or if a schedule cannot begin at this step.
     """
     algo = values.get("algo")
-    if not isinstance(algo, dict) or not any(key.startswith(ALGO) for key in changes):
-        return changes
-    known = {*schedulable(algo)}
-    numbers = {key.removeprefix(ALGO): value for key, value in changes.items() if key.removeprefix(ALGO) in known}
-    if not numbers:
-        return changes
-    check_ranges(run_config(with_numbers(values, numbers)))
-    latest = Store(path).latest()
-    step = 0 if latest is None else step_of(latest)
-    rest = {key: value for key, value in changes.items() if key.removeprefix(ALGO) not in numbers}
-    return rest | {SCHEDULE: changed_at(algo, numbers, step)}
+    if not isinstance(algo, dict) or not any(key.startswith(ALGO) for key in words):
+        return news(values, words)
+    algo = algo | {"schedule": words.get(SCHEDULE, algo.get("schedule") or {})}
+    numbers = numbers_of(algo)
+    typed = {key: words[ALGO + key] for key in numbers if ALGO + key in words}
+    check_ranges(run_config(with_numbers(values, typed)))
+    scheduled = dict(by_key(algo["schedule"]))
+    total = words.get(TOTAL_STEPS, values["trainer"]["total_steps"])
+    rates = schedules_of_rates(algo)
+    known = [setting for setting, _ in rates.values()]
+    for key in words:
+        if key.startswith(ALGO) and key.endswith(LR_SCHEDULE) and key not in known:
+            raise ConfigError(f"{key}: schedules no learning rate that can be changed in a resumed run")
+    points: dict[str, list[Point]] = {}
+    for key, number in numbers.items():
+        setting, schedule = rates.get(key, ("", {}))
+        if setting in words:
+            points[key] = course(setting, words[setting], number, typed.get(key), step, total)
+        elif key in typed and (typed[key] != number or key in scheduled or schedule):
+            points[key] = [(step, typed[key])]
+    if not points:
+        return news(values, words)
+    ended = {setting for key, (setting, schedule) in rates.items() if key in points and (schedule or setting in words)}
+    for key, (setting, _) in rates.items():
+        if setting in ended and key not in points:
+            raise ConfigError(f"{setting}: ends at step {step}, but schedules algo.{key} too; set that as well")
+    words = {key: value for key, value in words.items() if key.removeprefix(ALGO) not in points}
+    words |= {setting: {} for setting in ended}
+    return news(values, words) | {SCHEDULE: changed_at(algo, points)}
+
+
+def numbers_of(algo: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the numbers of an algorithm and its parts that may be scheduled, by dotted key."""
+    values = {key: check.lookup(key, dict(algo)) for key in schedulable(algo)}
+    return {key: value for key, value in values.items() if isinstance(value, int | float)}
+
+
+def schedules_of_rates(algo: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Returns key and value of the `lr_schedule` of each learning rate, by the dotted key of the rate."""
+    return {key: schedule_of_rate(key, algo) for key in numbers_of(algo) if key.endswith("learning_rate")}
+
+
+def without_ended(state: Mapping[str, Any], loop: Loop) -> dict[str, Any]:
+    """Returns the state of a snapshot without that of learning rate schedules which the resumed run no longer has."""
+    present = {f"{name}._extra_state" for name, module in loop.named_modules() if isinstance(module, Schedule)}
+    return {key: value for key, value in state.items() if not key.endswith(STATE) or key in present}
+
+
+def ended(loop: Loop, algo: Mapping[str, Any], total_steps: int) -> Iterator[str]:
+    """Yields a line for each number that stays 0 although nothing is learned then, in a run that goes on after the end
+    of its schedules."""
+    if loop.horizon >= total_steps:
+        return
+    rests = f"is 0 after the end of its schedule and up to step {total_steps:,}, so nothing is learned; resume with"
+    at_zero = any(module.ends_at_zero for module in loop.modules() if isinstance(module, Schedule))
+    for key, (setting, schedule) in schedules_of_rates(algo).items():
+        if schedule and at_zero:
+            yield f"algo.{key} {rests} {setting}={{linear: {{}}}} (0 at the new end), {setting}={{}} or algo.{key}=..."
+    for key, number in loop.schedules.numbers.items():
+        if number.ends_at_zero(Context(loop.updates, total_steps - 1, 1.0)):
+            yield f"algo.{key} {rests} algo.{key}={number.start:g}"
+
+
+def course(setting: str, schedule: Any, rate: float, typed: float | None, step: int, total: int) -> list[Point]:
+    """Returns the points of a learning rate whose `lr_schedule` the user typed when resuming a run at a step.
+
+    With {}, the rate is constant: the one that was typed too, or else that of the config. With {linear: {}}, it falls
+    to 0 at the new total, from the one that was typed too, or else as in a run that had this total from its start.
+    """
+    start = rate
+    if typed is not None:
+        start = typed
+    if schedule == {}:
+        return [(step, start)]
+    if schedule != {"linear": {}}:
+        raise ConfigError(
+            f"{setting}={check.show(schedule)}: cannot begin in the middle of a run; {{}} is a constant learning rate, "
+            "{linear: {}} falls to 0 at trainer.total_steps"
+        )
+    if total <= step:
+        raise ConfigError(
+            f"{setting}={check.show(schedule)}: the run is at step {step:,}; add a larger total_steps=..."
+        )
+    if typed is None:
+        start = rate * (1 - step / total)
+    return [(step, start), (total, 0.0)]
 
 
 def with_numbers(values: dict[str, Any], numbers: Mapping[str, Any]) -> dict[str, Any]:

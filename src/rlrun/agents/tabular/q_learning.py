@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun.agents.value.exploration import Epsilon
-from rlrun.config.schema import Discounted, Part, PositiveFraction, config
+from rlrun.config.schema import Discounted, Part, PositiveFraction, Scheduled, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.schedule import Schedule
@@ -32,7 +32,7 @@ class QLearning(Agent):
 
     @config
     class Config(Discounted):
-        learning_rate: PositiveFraction
+        learning_rate: Scheduled[PositiveFraction]
         lr_schedule: dict[str, Any]
         double: bool
         initial_value: float
@@ -50,7 +50,7 @@ class QLearning(Agent):
         shape = (tables, int(spec.obs.n), self.num_actions)
         self.register_buffer("q", torch.full(shape, cfg.initial_value))
         self.epsilon = parts.part("epsilon", cfg.epsilon, Epsilon)
-        self.register_buffer("rate", torch.tensor(cfg.learning_rate))
+        self.register_buffer("rate", torch.as_tensor(cfg.learning_rate))  # the same object, if it is scheduled
         self.lr_schedule = None
         if cfg.lr_schedule:
             self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule)
