@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
-        "core.scheduled",
+        "core.scheduled", "envs.untrusted",
         "lock", "files", "imports", "errors",
     ),
     "engine": (

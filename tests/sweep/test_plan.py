@@ -43,14 +43,114 @@ def test_stored_sweep_has_the_plan_of_its_command(tmp_path: Path, monkeypatch: p
     assert again.space.dimensions == before.space.dimensions and again.path == tmp_path / "a"
 
 
-@pytest.mark.parametrize(
-    "word",
-    ["plugins=[./mine.py]", "+plugins=[mine]", "env.id=mine:Env", "callbacks=[./mine.py:Mine]", "logger=[wandb]"],
-)
-def test_code_and_loggers_of_a_stored_sweep_must_be_typed_again(word: str, tmp_path: Path) -> None:
+CODE = "imports code; if you trust it, add"
+FILE = "names a file, which the environment may read; if you trust it, add"
+SOURCE = "{url: 'https://example.org/a', sha256: " + "0" * 64 + "}"
+REACHING = [
+    ("plugins=[./evil.py]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("+plugins=[evil]", f"plugins: {CODE} 'plugins=[evil]'"),
+    ("++plugins=['./evil.py']", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("plugins@algo=[./evil.py],[b]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("plugins=[./evil.py],[b]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("env.id=evil:Env", f"env: {CODE} env=evil:Env"),
+    ("++env.id='./evil.py:Env'", f"env: {CODE} env=./evil.py:Env"),
+    ("network=./evil.py", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("algo.buffer=./evil.py", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("logger=[wandb]", "logger: sends data out of the run's folder; if you trust it, add 'logger=[wandb]'"),
+    ("logger=[console,mlflow]", "add 'logger=[console, mlflow]'"),
+    ("init_from=runs/a", "init_from: reads weights from files; if you trust it, add init_from=runs/a"),
+    ("env.kwargs.render_mode=human", "opens a window; if you trust it, add env.kwargs.render_mode=human"),
+    ("env.eval_kwargs={render_mode: human}", "add env.eval_kwargs.render_mode=human"),
+    ("env.kwargs.map_name=/etc/passwd", f"env.kwargs.map_name: {FILE} env.kwargs.map_name=/etc/passwd"),
+    ("env.wrappers={a: {model: '~/b'}}", f"env.wrappers.a.model: {FILE} 'env.wrappers.a.model=~/b'"),
+    (f"env.kwargs.source={SOURCE}", f"env.kwargs.source.url: {FILE} env.kwargs.source.url=https://example.org/a"),
+]
+
+
+@pytest.mark.parametrize(("word", "fault"), REACHING)
+def test_settings_of_a_stored_sweep_that_reach_outside_must_be_typed_again(
+    word: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('RAN', 'w')\n")
     folder = swept(tmp_path / "a", word)
-    with pytest.raises(ConfigError, match=r"this sweep imports code or sends data: type .* again"):
+    with pytest.raises(ConfigError) as refused:
         stored(folder, [])
+    assert fault in str(refused.value) and not (tmp_path / "RAN").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "again"),
+    [
+        ("+plugins=[./mine.py]", "plugins=[./mine.py]"),
+        ("logger=[csv,mlflow]", "logger=[csv, mlflow]"),
+        ("env.kwargs={map_name: a/b}", "env.kwargs.map_name=a/b"),
+    ],
+)
+def test_settings_of_a_stored_sweep_hold_once_they_are_typed_again(
+    word: str, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlrun.envs.untrusted.try_environments", lambda *_: None)
+    (tmp_path / "mine.py").write_text("")
+    folder = swept(tmp_path / "a", word)
+    assert word in stored(folder, [again]).courses["FrozenLake"].words
+    with pytest.raises(ConfigError, match=r"algo\.gamma=0\.5: cannot change in a sweep that has begun"):
+        stored(folder, [again, "algo.gamma=0.5"])
+
+
+def test_plugin_of_a_stored_sweep_is_not_imported_to_find_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('RAN', 'w')\n")
+    folder = swept(tmp_path / "a", "plugins@algo=[./evil.py],[b]")
+    (folder / SWEEP).write_text((folder / SWEEP).read_text().replace("env=FrozenLake", "env=Unknown-v0"))
+    with pytest.raises(ConfigError, match="imports code"):
+        stored(folder, [])
+    assert not (tmp_path / "RAN").exists()
+
+
+def test_preset_file_of_a_stored_sweep_must_be_typed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.yaml").write_text("algo: {gamma: 0.5}\n")
+    folder = swept(tmp_path / "a", "preset=p.yaml")
+    with pytest.raises(ConfigError, match=r"preset: reads settings from a file; .* add preset=p\.yaml"):
+        stored(folder, [])
+    assert stored(folder, ["preset=p.yaml"]).values["algo"]["gamma"] == 0.5
+
+
+def test_arguments_of_the_environment_of_a_stored_sweep_are_tried_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    monkeypatch.setattr("rlrun.envs.untrusted.check_environment", lambda env, typed: tried.append(env.kwargs))
+    stored(swept(tmp_path / "a", "env.kwargs.is_slippery=false"), [])
+    assert tried == [{"is_slippery": False}]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "fault"),
+    [
+        ("env.kwargs.map_name", "[4x4, /etc/passwd]", f"env.kwargs.map_name: {FILE} env.kwargs.map_name=/etc/passwd"),
+        ("env.kwargs.render_mode", "[rgb_array, human]", "opens a window"),
+        ("env.kwargs", "[{a: 1}, {render_mode: human}]", "opens a window"),
+        ("env.wrappers", "[{}, {a: {model: /b}}]", f"env.wrappers.a.model: {FILE} env.wrappers.a.model=/b"),
+        ("env.kwargs.a", "['${oc.env:HOME}', b]", "must have a plain key and plain values"),
+        ("env.kwargs.a", "['${algo.name}', b]", "must have a plain key and plain values"),
+        ("env.kwargs.a@plugins", "[a, b]", "must have a plain key and plain values"),
+        ("'env.kwargs.a=1 plugins'", "[a, b]", "must have a plain key and plain values"),
+        ("++plugins", "[[a], [b]]", "must have a plain key and plain values"),
+    ],
+)
+def test_values_of_a_stored_space_reach_nowhere(key: str, values: str, fault: str, tmp_path: Path) -> None:
+    folder = swept(tmp_path / "a")
+    text = (folder / SWEEP).read_text()
+    changed = text.replace("algo.gamma:\n    uniform:\n    - 0.9\n    - 0.99", f"{key}:\n    choice: {values}")
+    (folder / SWEEP).write_text(changed)
+    with pytest.raises(ConfigError) as refused:
+        stored(folder, [])
+    assert fault in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["plugins", "env.id", "env", "logger", "callbacks", "init_from"])
@@ -69,7 +169,7 @@ def test_environments_in_a_stored_sweep_that_import_a_module_must_be_typed_again
     folder = swept(tmp_path / "a")
     text = (folder / SWEEP).read_text()
     (folder / SWEEP).write_text(text.replace("env=FrozenLake", "env=evil:FrozenLake-v0"))
-    with pytest.raises(ConfigError, match="type env=evil:FrozenLake-v0 again"):
+    with pytest.raises(ConfigError, match="env: imports code; if you trust it, add env=evil:FrozenLake-v0"):
         stored(folder, [])
 
 

@@ -16,6 +16,7 @@ MISSING = "???"
 MOST_EPISODES = 1_000_000  # maximum of one evaluation
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
 ABSENT = object()
+RESOLVER = re.compile(r"\$\{[^}]*?(\$\{.*?)?:", re.DOTALL)  # the start of a call, also of one whose name is computed
 
 
 def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
@@ -96,7 +97,7 @@ def fitted(value: Any, known: Any) -> Any:
 
 
 def refused(tree: Any, key: str = "") -> Iterator[str]:
-    """Yields a fault for each value that could run code (`_target_`) or reads an environment variable."""
+    """Yields a fault for each value that could run code (`_target_`) or calls a resolver, as `${oc.env:HOME}` does."""
     if "_target_" in key.split("."):
         yield f"{key}: _target_ is not allowed; use registered names (rlrun list)"
     elif isinstance(tree, dict):
@@ -105,8 +106,8 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
     elif isinstance(tree, list):
         for place, value in enumerate(tree):
             yield from refused(value, f"{key}.{place}")
-    elif isinstance(tree, str) and re.search(r"\$\{\s*oc\.env\b", tree):
-        yield f"{key}: ${{oc.env:...}} is not allowed; write the value itself"
+    elif isinstance(tree, str) and (found := RESOLVER.search(tree)):
+        yield f"{key}: {found[0]}...}} is not allowed; write the value itself"
 
 
 def missing(tree: Any, key: str = "") -> Iterator[str]:

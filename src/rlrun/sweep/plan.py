@@ -1,7 +1,5 @@
 """Turns the words of `rlrun sweep` into a plan, which is checked before anything is written."""
 
-import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +13,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
-from rlrun.sweep import ends, folder, journal, rungs, space
+from rlrun.sweep import ends, folder, journal, rungs, space, untrusted
 from rlrun.sweep.branching import SCHEDULE, BranchingRuns, schedule
 from rlrun.sweep.display import Display
 from rlrun.sweep.driver import Driver, Strategy
@@ -33,8 +31,6 @@ from rlrun.sweep.trials import FRESH, Trial, Trials
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
 LONGEST_NAME = 200  # bytes; file systems allow 255
-# words that import modules or send data elsewhere
-SENSITIVE = re.compile(r"^\+*(plugins=|env(\.id)?=[^=]*:|logger.*\b(wandb|mlflow)\b)|\.py\b")
 
 
 @dataclass(frozen=True)
@@ -110,8 +106,8 @@ def plan(words: Sequence[str]) -> Plan:
 def stored(path: Path, words: Sequence[str]) -> Plan:
     """Returns the plan of a sweep on disk, with settings that were typed again.
 
-    Raises ConfigError for settings that must not change, and if the sweep needs code of plug-ins that were not typed:
-    the folder may be untrusted.
+    Raises ConfigError for settings that must not change, and if its runs reach outside of the folder, which may be
+    untrusted, in a way that the user did not type.
     """
     described = folder.read(path)
     own, others = _split(words)
@@ -119,14 +115,13 @@ def stored(path: Path, words: Sequence[str]) -> Plan:
         if key not in FREE:
             raise ConfigError(f"{key}: cannot change in a sweep that has begun (only {', '.join(FREE)} can)")
     runs = {env: [str(word) for word in one["words"]] for env, one in described.runs.items()}
-    sensitive = {word for typed in runs.values() for word in typed if SENSITIVE.search(word)}
-    for word in sorted(sensitive - {*others}):
-        raise ConfigError(f"this sweep imports code or sends data: type {shlex.quote(word)} again to confirm it")
-    for word in others:
-        if word not in sensitive:
-            raise ConfigError(f"{word}: cannot change in a sweep that has begun (only {', '.join(FREE)} can)")
+    for shared in runs.values():
+        untrusted.check_words(shared, others)
     cfg = settings({**described.sweep, **own})
-    return _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
+    found = _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
+    configs = [jobs(course.words)[0].values for course in found.courses.values()]
+    untrusted.check_runs(configs, found.space, others)
+    return found
 
 
 def _checked(

@@ -1,11 +1,13 @@
 """The space that a sweep searches: config keys, each with its range, read from `conf/space/<name>.yaml` or words."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, sources
+from rlrun.config.reach import texts
 from rlrun.config.stored import is_number
 from rlrun.errors import ConfigError
 from rlrun.sweep.ranges import Listed, Range, built, plain, typed
@@ -13,6 +15,7 @@ from rlrun.sweep.ranges import Listed, Range, built, plain, typed
 GROUP = "space"  # folder of conf/
 IF = "if"
 SECTIONS = ("algo", "network", "env")  # whose keys can be searched
+KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,9 @@ def faults(space: Space, tree: dict[str, Any]) -> list[str]:
             found.append(f"{dimension.key}: cannot be searched; keys of {', '.join(SECTIONS)} can")
             continue
         ends = dimension.range.ends()
+        if not KEY.fullmatch(dimension.key) or any("${" in text for text in texts(ends)):
+            found.append(f"{dimension.key}={dimension.range.text}: must have a plain key and plain values")
+            continue
         first = next((line for end in ends for line in check.faults(dimension.key, end, tree)), None)
         if first is not None:
             found.append(first)

@@ -1,0 +1,89 @@
+"""Checks what a stored sweep makes of its runs, as the config of a stored run is checked: the folder may be untrusted.
+
+The words and ranges in sweep.yaml are data. What reaches outside of the sweep's folder must be typed again.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rlrun.config import sources
+from rlrun.config.compose import Composer
+from rlrun.config.reach import CODE, Reach, reaches
+from rlrun.config.resumable import setting
+from rlrun.errors import ConfigError
+from rlrun.imports import module_of
+from rlrun.sweep.space import Space
+
+
+def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
+    """Raises ConfigError if the words of a run name code that the user did not type.
+
+    Called before the words are composed: composing looks for the code, and imports plug-ins to find an unknown
+    environment.
+    """
+    composer = Composer(sources.folders())
+    found = []
+    for word in map(composer.read, words):
+        for value in word.values:
+            if word.key == "plugins":
+                found.append(Reach("plugins", value, CODE))
+            elif word.key in ("env", "env.id") and module_of(str(value)) is not None:
+                found.append(Reach("env", value, CODE))
+            elif word.is_group and ".py" in str(value):
+                found.append(Reach("plugins", [value], CODE))
+    _check(found, typed)
+
+
+def check_runs(configs: Iterable[dict[str, Any]], space: Space, typed: Sequence[str]) -> None:
+    """Raises ConfigError if runs of a sweep reach outside of its folder and the user did not type it, if he typed
+    anything else, or if an environment does not work.
+
+    configs: what the words of each environment give. space: the values that trials set.
+    """
+    found = [reach for values in configs for reach in _reaches(values, space)]
+    _check(found, typed)
+    for word in typed:
+        if not any(_confirms(word, reach) for reach in found):
+            raise ConfigError(f"{word}: cannot change in a sweep that has begun")
+    for values in configs:
+        env = values["env"]
+        if any(env[section] for section in ("kwargs", "eval_kwargs", "task_kwargs", "wrappers", "schedule")):
+            from rlrun import registry
+            from rlrun.config.schema import run_config
+            from rlrun.envs.untrusted import check_environment  # imports torch
+
+            registry.load(values["plugins"])
+            check_environment(run_config(values).env, dict(map(setting, typed)))
+
+
+def _check(found: Iterable[Reach], typed: Sequence[str]) -> None:
+    faults = [reach.line for reach in found if not any(_confirms(word, reach) for word in typed)]
+    if faults:
+        raise ConfigError(*dict.fromkeys(faults))
+
+
+def _confirms(word: str, reach: Reach) -> bool:
+    return word == reach.word or setting(word) == (reach.key, reach.value)
+
+
+def _reaches(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
+    """Yields how runs reach outside, with the settings that all share and with each value of a range."""
+    yield from reaches(values)
+    if sources.is_preset_path(values["preset"] or ""):
+        yield Reach("preset", values["preset"], "reads settings from a file")
+    for dimension in space.dimensions:
+        for value in dimension.range.ends():
+            if not isinstance(value, int | float):  # numbers reach nowhere
+                yield from reaches(_with(values, dimension.key, value))
+
+
+def _with(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Returns a config in which one value is replaced."""
+    changed = copy.deepcopy(dict(values))
+    *sections, name = key.split(".")
+    home = changed
+    for section in sections:
+        home = home.setdefault(section, {})
+    home[name] = value
+    return changed
