@@ -134,19 +134,147 @@ def test_class_of_a_typed_file_is_what_runs(group, page):
     assert found["name"] == "mine"
 
 
+CLASS = """
+from rlrun.registry import register
+
+@register("algo", "mine")
+class Mine:
+    loop = {"name": "onpolicy", "rollout_steps": 7}
+
+    class Config:
+        epochs: int = 3
+        own: float = 1.0
+"""
+PRIORITIZED = "override /algo/buffer@algo.buffer: prioritized"
+MINE = PART.format(group="algo", name="mine")
+
+
 @pytest.mark.parametrize(
     ("page", "line"),
     [
-        ("defaults: [ppo, _self_]\nalgo: {name: ppo}\n", ": its name is ppo, but mine.py registers mine"),
-        ("defaults: [_self_, ppo]\nalgo: {name: mine}\n", ": its name is ppo, but mine.py registers mine"),
-        ("defaults: [ppo, _self_]\ngamma: 0.9\n", ": gamma: unknown key; did you mean algo.gamma?"),
+        ("", "mine.yaml: sets nothing"),
+        ("defaults: [ppo, _self_]\nalgo: {name: ppo}", "mine.yaml: its name is ppo, but mine.py registers mine"),
+        ("defaults: [_self_, ppo]\nenv: {num_envs: 2}", "mine.yaml: its name is ppo, but mine.py registers mine"),
+        ("defaults: [ppo, _self_]\ngamma: 0.9", "mine.yaml: gamma: unknown key; did you mean algo.gamma?"),
         (
-            "defaults: [ppo, _self_]\nalgo: {loop: {rollout_stps: 9}}\n",
-            ": algo.loop.rollout_stps: unknown key; did you mean algo.loop.rollout_steps?",
+            "defaults: [ppo, _self_]\nalgo: {loop: {rollout_stps: 9}}",
+            "mine.yaml: algo.loop.rollout_stps: algo.loop=onpolicy has no such key; "
+            "did you mean algo.loop.rollout_steps?",
         ),
-        ("defaults: [ppo, _self_]\nenv: {num_env: 9}\n", ": env.num_env: unknown key; did you mean env.num_envs?"),
+        (
+            "defaults: [ppo, _self_]\nenv: {num_env: 9}",
+            "mine.yaml: env.num_env: unknown key; did you mean env.num_envs?",
+        ),
     ],
 )
 def test_yaml_beside_an_algorithm_without_effect_is_refused_in_one_line(page, line):
-    write_part("algo", page)
-    assert faults("algo=./mine.py", "env=CartPole") == [f"mine.yaml{line}"]
+    write_part("algo", f"{page}\n")
+    assert faults("algo=./mine.py", "env=CartPole")[0] == line
+
+
+def test_values_of_a_class_that_a_base_in_its_yaml_replaces_are_refused():
+    write("mine.py", CLASS)
+    write("mine.yaml", "defaults: [ppo]\n")
+    assert faults("algo=./mine.py", "env=CartPole") == [
+        "mine.py, line 9: algo.epochs=3 has no effect, because defaults of mine.yaml set 10",
+        "mine.py, line 6: algo.loop.rollout_steps=7 has no effect, because defaults of mine.yaml set 256",
+    ]
+    write("mine.yaml", "defaults: [ppo, _self_]\nalgo: {epochs: 4, loop: {rollout_steps: 7}}\n")
+    assert values("algo=./mine.py", "env=CartPole")["algo"]["epochs"] == 4
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "line"),
+    [
+        (
+            {"own/preset/ppo-CartPole.yaml": "algo: {gamma: 0.5}"},
+            [],
+            "own/preset/ppo-CartPole.yaml: has no effect, because conf/preset/ppo-CartPole.yaml has the same name; "
+            "rename it",
+        ),
+        (
+            {"own/trainer/quick.yaml": "total_steps: 5"},
+            ["trainer=quick"],
+            "own/trainer/quick.yaml: has no effect, because conf/trainer/quick.yaml has the same name; rename it",
+        ),
+        (
+            {"own/preset/ppo-CartPole-v1.yml": "algo: {gamma: 0.5}"},
+            [],
+            "own/preset/ppo-CartPole-v1.yml: the name of the file must end in .yaml",
+        ),
+        ({"own/presets/a.yaml": "algo: {gamma: 1}"}, [], "own/presets: its files have no effect; did you mean preset?"),
+        (
+            {"own/conf/preset/a.yaml": "algo: {gamma: 0.5}"},
+            [],
+            "--config-dir: 'own' has no YAML file in a folder named algo, env, logger, network, preset, space, submit, "
+            "trainer",
+        ),
+        ({"own/trainer/mine.yaml": "# total_steps: 5"}, ["trainer=mine"], "own/trainer/mine.yaml: sets nothing"),
+        ({"own/logger/mine.yaml": ""}, ["logger=[mine]"], "own/logger/mine.yaml: sets nothing"),
+        (
+            {"own/preset/mine.yaml": "defaults: [_self_, ppo-Pendulum]\nalgo: {gamma: 0.5}"},
+            ["preset=mine"],
+            "own/preset/mine.yaml: algo.gamma=0.5: has no effect, because defaults set it again; write _self_ last in "
+            "them",
+        ),
+        (
+            {"own/preset/mine.yaml": "defaults: [base]", "own/preset/base.yaml": "algo: {gama: 0.5}"},
+            ["preset=mine"],
+            "own/preset/base.yaml: algo.gama: unknown key; did you mean algo.gamma?",
+        ),
+    ],
+)
+def test_file_of_a_users_folder_without_effect_is_refused_in_one_line(files, words, line):
+    for name, text in files.items():
+        write(name, f"{text}\n")
+    assert faults(*PPO, *words, config_dirs=["own"]) == [line]
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "line"),
+    [
+        (
+            {"pack/__init__.py": "", "pack/conf/algos/mine.yaml": "defaults: [ppo]"},
+            ["algo=ppo", "plugins=[./pack]"],
+            "pack/conf/algos: its files have no effect; did you mean algo?",
+        ),
+        (
+            {"pack/__init__.py": "", "pack/code.py": MINE, "pack/conf/algo/mine.yaml": "defaults: [ppo]"},
+            ["algo=mine", "plugins=[./pack]"],
+            "pack/conf/algo/mine.yaml: its name is ppo, but code.py registers mine",
+        ),
+        (
+            {"mine.py": PART.format(group="algo", name="ppo")},
+            ["algo=./mine.py"],
+            "mine.py: registers ppo, a name of rlrun's own algo; choose another name",
+        ),
+        (
+            {"mine.py": MINE, "mine.yml": "defaults: [ppo]"},
+            ["algo=./mine.py"],
+            "mine.yml: the name of the file must end in .yaml",
+        ),
+        (
+            {"mine.py": PART.format(group="callback", name="mine"), "mine.yaml": "every: 3"},
+            ["algo=ppo", "plugins=[./mine.py]"],
+            "mine.yaml: has no effect; write callbacks=[{name: mine, key: value}]",
+        ),
+        (
+            {"mine.yaml": f"defaults: [{PRIORITIZED}, _self_]\nalgo: {{buffer: {{alpha: 0.5}}}}"},
+            ["algo=dqn", "preset=./mine.yaml", "algo.buffer=replay"],
+            "mine.yaml: algo.buffer.alpha: algo.buffer=replay has no such key",
+        ),
+    ],
+)
+def test_named_file_without_effect_is_refused_in_one_line(files, words, line):
+    for name, text in files.items():
+        write(name, f"{text}\n")
+    assert faults(*words, "env=CartPole") == [line]
+
+
+def test_settings_of_a_logger_in_one_file_lie_below_its_name():
+    text = PART.format(group="logger", name="mine").replace("    pass", "    class Config:\n        text: str = 'hi'")
+    write("mine.py", text)
+    words = [*PPO, "plugins=[./mine.py]", "logger=[mine]"]
+    assert values(*words)["logger"] == {"mine": {"text": "hi"}}
+    write("mine.yaml", "mine: {text: hello}\n")
+    assert values(*words)["logger"] == {"mine": {"text": "hello"}}

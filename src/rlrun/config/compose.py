@@ -73,10 +73,19 @@ def _user_file(source: ConfigSource, file: Path, path: str) -> ConfigResult:
     values = sources.content(file) or {}
     if not isinstance(values, dict):
         raise ConfigError(f"{sources.label(file)}: must be a mapping of config keys to values")
+    if sources.is_empty(values):
+        raise ConfigError(f"{sources.label(file)}: sets nothing")
     header: dict[str, str | None] = {"package": "_global_"}
     if not sources.is_whole(path):
-        header = ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+        header = _header(file)
     return ConfigResult(source.provider, source.full_path(), OmegaConf.create(values), header)
+
+
+def _header(file: Path) -> dict[str, str | None]:
+    try:
+        return ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{sources.label(file)}: {error}") from None
 
 
 class UnwrittenNames(ConfigSource):
@@ -122,18 +131,21 @@ class UnwrittenNames(ConfigSource):
 
     def _of_part(self, part: Declared, path: str) -> ConfigResult:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
+        header: dict[str, str | None] = {"package": None}
+        if part.group == "algo":
+            header = {"package": "_global_"}
         if part.page is not None:
             found = _user_file(self, part.page, path)
-            if OmegaConf.select(found.config, part.name_key) is None:
+            if part.name_key and OmegaConf.select(found.config, part.name_key) is None:
                 OmegaConf.update(found.config, part.name_key, part.name, force_add=True)
-            return found
-        header: dict[str, str | None] = {"package": None}
+            return ConfigResult(self.provider, self.full_path(), found.config, header)
         values = {"name": part.name, **part.values()}
         if part.group == "network":
             values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
         if part.group == "algo":
-            header = {"package": "_global_"}
             values = _algorithm(part, values, self.folders)
+        if part.group == loggers.SECTION:
+            values = {part.name: part.values()}
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(values), header)
 
     def is_group(self, config_path: str) -> bool:
@@ -411,18 +423,24 @@ class Composer:
         """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
         for group, name in found.choices.items():
             yield from effects.name_faults(group, name, found.tree, self.folders)
+        yield from effects.unused_pages(self.folders)
         preset = preset_file(found.choices.get("preset"), self.folders)
         if sources.users_file(f"preset/{preset}", self.folders):
-            yield from self._file_faults("preset", found, effects.preset_faults)
+            yield from self._file_faults(f"preset/{preset}", found, effects.preset_faults)
         algo = found.choices["algo"]
         if sources.users_file(f"algo/{algo}", self.folders):  # alone, because other choices may replace its parts
             alone = self._composed([choice("algo", algo), choice("preset", NO_PRESET)])
-            yield from self._file_faults("algo", alone, effects.algorithm_faults)
+            yield from effects.class_faults(algo, alone.tree, self.folders)
+            yield from self._file_faults(f"algo/{algo}", alone, effects.algorithm_faults)
 
-    def _file_faults(self, group: str, found: Composition, faults: effects.Check) -> Iterator[str]:
-        """Yields the faults of the user's YAML files in a group. Each is compared with a composition of all others."""
+    def _file_faults(self, chosen: str, found: Composition, faults: effects.Check) -> Iterator[str]:
+        """Yields the faults of a user's preset or algorithm, and of the user's files on which it is based.
+
+        Each file is compared with the composition of all others.
+        """
+        group = chosen.partition("/")[0]
         parts = self._loader.parts
-        for part in parts:
+        for place, part in enumerate(parts):
             path = f"{part.config_path}"
             file = sources.users_file(path, self.folders)
             if file is None or not path.startswith(f"{group}/") or not sources.is_whole(path):
@@ -430,8 +448,11 @@ class Composer:
             others = self._loader.merged([other for other in parts if other is not part])
             tree = self._composition(others, found.choices).tree
             values = _container(self._loader.merged([part]), resolve=False)
-            for fault in [*check.refused(values)] or faults(values, tree):
-                yield f"{sources.label(file)}: {fault}"
+            found_faults = [*check.refused(values)] or [*faults(values, tree)]
+            if path == chosen:
+                later = [other for other in parts[place + 1 :] if f"{other.config_path}".startswith(f"{group}/")]
+                found_faults += effects.replaced(values, _container(self._loader.merged(later), resolve=False))
+            yield from (f"{sources.label(file)}: {fault}" for fault in found_faults)
 
     def parts(self, choices: Sequence[str]) -> list[Part]:
         """Returns the files that `compose(choices)` merges, without Hydra's own. Later files override earlier ones."""

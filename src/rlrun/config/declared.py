@@ -4,13 +4,14 @@ A part needs no YAML file if its Config has defaults, or if a YAML file with the
 """
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.config.check import MISSING
+from rlrun.config import check
 from rlrun.errors import ConfigError
 
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
@@ -34,14 +35,19 @@ class Declared(NamedTuple):
         """
         owner = min(declared(self.file), key=lambda part: part.group != "algo")
         beside = self.file.with_suffix(".yaml")
+        if self.file.with_suffix(".yml").is_file():
+            raise ConfigError(f"{self.file.stem}.yml: the name of the file must end in .yaml")
         if owner.name != self.name or owner.group != self.group or not beside.is_file():
             return None
         return beside
 
     @property
-    def name_key(self) -> str:
-        """The key of its name in its YAML file. That of an algorithm holds keys of the whole config."""
-        return "algo.name" if self.group == "algo" else "name"
+    def name_key(self) -> str | None:
+        """The key of its name in its YAML file, or None if the name is that of a section, as for a logger.
+
+        The file of an algorithm holds keys of the whole config.
+        """
+        return {"algo": "algo.name", "logger": None}.get(self.group, "name")
 
     def values(self) -> dict[str, Any]:
         """Returns the settings of its Config with their defaults, `???` if there is none. Raises ConfigError."""
@@ -57,7 +63,7 @@ class Declared(NamedTuple):
             if isinstance(setting, ast.Assign):
                 value = ast.unparse(setting.value)
                 raise ConfigError(f"{self._place(setting)}: {key} has no type; write {key}: <type> = {value}")
-            found[key] = MISSING
+            found[key] = check.MISSING
             if setting.value is not None:
                 found[key] = self._literal(setting.value, key)
         return found
@@ -80,6 +86,23 @@ class Declared(NamedTuple):
                 f"loop = {{'name': 'onpolicy', 'rollout_steps': 32}} or in a file {self.file.stem}.yaml beside it"
             )
         return found
+
+    def written(self) -> Iterator[tuple[str, str, Any]]:
+        """Yields place, key and value of the defaults in the Config of an algorithm, and of its `loop` and `buffer`.
+
+        Leaves out values that are computed.
+        """
+        for setting in _config(self.node) or ():
+            if isinstance(setting, ast.AnnAssign) and setting.value is not None:
+                yield from self._plain(setting.value, _key(setting))
+        for part in AROUND:
+            for value in _assigned(self.node, part):
+                yield from self._plain(value, part)
+
+    def _plain(self, value: ast.expr, key: str) -> Iterator[tuple[str, str, Any]]:
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            for name, item in check.leaves({key: ast.literal_eval(value)}):
+                yield self._place(value), f"algo.{name}", item
 
     def _literal(self, value: ast.expr, key: str) -> Any:
         try:

@@ -12,27 +12,59 @@ from rlrun.config import check, declared, sources
 Tree = dict[str, Any]
 Check = Callable[[Tree, Tree], Iterator[str]]
 
+WITHOUT_YAML = {"callback": "callbacks=[{{name: {}, key: value}}]", "wrapper": "env.wrappers.{}.key=value"}
 CHOSEN = {"algo.name": "algo=...", "env.id": "env=..."}  # what a preset must leave to the command line
 
 
 def name_faults(group: str, name: str, tree: Tree, where: Sequence[Path]) -> Iterator[str]:
     """Yields the fault of a choice whose class in a user's file is not what runs."""
-    part = declared.find(group, name, sources.python_files(where))
-    if part is None:
-        return
     file = sources.find(f"{group}/{name}.yaml", where)
+    if file is None:
+        return
     section = group.replace("/", ".")
     runs = check.lookup(f"{section}.name", tree)
-    if file is not None and file.is_relative_to(sources.CONF):
+    part = declared.find(group, name, sources.python_files(where))
+    if part is not None and file.is_relative_to(sources.CONF):
         yield f"{part.file.name}: registers {name}, a name of rlrun's own {section}; choose another name"
-    elif runs != name:
-        yield f"{sources.label(file or part.file)}: its name is {runs}, but {part.file.name} registers {name}"
+    elif runs not in (name, check.ABSENT) and (part := part or declared.find(group, name, _package(file))):
+        yield f"{sources.label(file)}: its name is {runs}, but {part.file.name} registers {name}"
+
+
+def _package(file: Path) -> list[Path]:
+    """Returns the Python files of the package of a user to whose `conf` folder a file belongs."""
+    for folder in file.parents:
+        if folder.name == "conf" and (folder.parent / "__init__.py").is_file() and folder != sources.CONF:
+            return sorted(folder.parent.rglob("*.py"))
+    return []
+
+
+def class_faults(name: str, tree: Tree, where: Sequence[Path]) -> Iterator[str]:
+    """Yields the values in the class of an algorithm that have no effect, because a base in its YAML file sets others.
+
+    tree: the config of the algorithm alone.
+    """
+    part = declared.find("algo", name, sources.python_files(where))
+    file = sources.users_file(f"algo/{name}", where)
+    if part is None or file is None:
+        return
+    own = sources.content(file)
+    for place, key, value in part.written():
+        runs = check.lookup(key, tree)
+        if runs not in (check.ABSENT, value) and check.lookup(key, own) is check.ABSENT:
+            word = f"{key}={check.show(value)}"
+            yield f"{place}: {word} has no effect, because defaults of {file.name} set {check.show(runs)}"
+
+
+def unused_pages(where: Sequence[Path]) -> Iterator[str]:
+    """Yields a fault for each YAML file beside a Python file whose part takes no values from YAML."""
+    for file in sources.python_files(where):
+        for part in declared.declared(file):
+            if part.group in WITHOUT_YAML and part.page is not None:
+                yield f"{sources.label(part.page)}: has no effect; write {WITHOUT_YAML[part.group].format(part.name)}"
 
 
 def preset_faults(values: Tree, others: Tree) -> Iterator[str]:
     """Yields the faults of the values of a preset. others: the config without them."""
-    if not values:
-        yield "sets nothing"
     for key, choice in CHOSEN.items():
         value = check.lookup(key, values)
         if value not in (check.ABSENT, check.lookup(key, others)):
@@ -54,10 +86,21 @@ def algorithm_faults(values: Tree, others: Tree) -> Iterator[str]:
             yield from _faults({key: value}, others, "algo.")
 
 
+def replaced(values: Tree, later: Tree) -> Iterator[str]:
+    """Yields the values of a file that its own defaults replace, because they are listed after `_self_`.
+
+    later: the values of these defaults.
+    """
+    for key, value in check.leaves(values):
+        if check.lookup(key, later) not in (check.ABSENT, value):
+            yield f"{key}={check.show(value)}: has no effect, because defaults set it again; write _self_ last in them"
+
+
 def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
     for name, value in values.items():
         key = f"{section}{name}"
         known = check.lookup(key, others)
+        part = check.lookup(f"{section}name", others)  # the part whose section it is, if it is that of a part
         if check.is_open(key, others):
             continue
         if "." in f"{name}":
@@ -70,5 +113,9 @@ def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
         elif isinstance(known, dict) and not section and not isinstance(value, dict):
             word = f"{key}={check.show(value)}"
             yield f"{word}: must be a section of settings; type {word} on the command line"
+        elif known is check.ABSENT and isinstance(part, str) and section != "algo.":
+            home = section.removesuffix(".")
+            near = check.closest(name, check.lookup(home, others))
+            yield f"{key}: {home}={part} has no such key{check.did_you_mean(near and f'{home}.{near}')}"
         else:
             yield from check.faults(key, value, others)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rlrun.config import declared
+from rlrun.config import check, declared
 from rlrun.errors import ConfigError
 from rlrun.imports import advice, homes, is_found, is_path, source_of
 
@@ -47,19 +47,43 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
     """
     faults = []
     found = [CONF]
-    installed = [entry.module for entry in entry_points(group=PLUGINS)]
-    for module in [*installed, *plugins]:
+    for entry in entry_points(group=PLUGINS):
+        found += _places(entry.module)
+    for module in plugins:
         try:
-            found += _places(module)
+            places = _places(module)
         except ConfigError as error:
             faults += [f"plugins: {fault}" for fault in error.faults]
+            continue
+        faults += [fault for place in places for fault in _misplaced(place)]
+        found += places
     for folder in map(Path, extra):
         if not folder.is_dir():
             faults.append(f"--config-dir: no folder {str(folder)!r}")
+        elif misplaced := [*_misplaced(folder)]:
+            faults += misplaced
+        elif not any(options(group, [folder]) for group in groups([CONF])):
+            faults.append(f"--config-dir: {str(folder)!r} has no YAML file in a folder named {', '.join(_homes())}")
         found.append(folder.absolute())
     if faults:
         raise ConfigError(*faults)
     return [place for place in dict.fromkeys(found) if place.exists()]
+
+
+def _homes() -> list[str]:
+    """Returns the folders of `conf`, such as algo and preset."""
+    return [group for group in groups([CONF]) if "." not in group]
+
+
+def _misplaced(folder: Path) -> Iterator[str]:
+    """Yields a fault for each file in a user's folder that no name chooses, because of its ending or its folder."""
+    for group in groups([CONF]):
+        for file in (folder / group.replace(".", "/")).glob("*.yml"):
+            yield f"{label(file)}: the name of the file must end in .yaml"
+    for inner in folder.glob("*/"):
+        near = check.closest(inner.name, _homes(), check.ELSEWHERE)
+        if near not in (None, inner.name) and any(inner.rglob("*.yaml")):
+            yield f"{label(inner)}: its files have no effect{check.did_you_mean(near)}"
 
 
 def _places(module: str) -> list[Path]:
@@ -119,6 +143,11 @@ def users_file(path: str, where: Sequence[Path]) -> Path | None:
     if file is None or file.suffix != ".yaml" or file.is_relative_to(CONF):
         return None
     return file
+
+
+def is_empty(values: dict[str, Any]) -> bool:
+    """Returns whether a YAML file sets nothing, itself or by its defaults."""
+    return not {*values} - {"defaults"} and values.get("defaults") in (None, [], ["_self_"])
 
 
 def unreadable(place: str, error: Exception) -> str:
@@ -222,14 +251,16 @@ def registered_name(file: Path) -> str | None:
 def find(path: str, where: Sequence[Path]) -> Path | None:
     """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML.
 
-    A preset may be named by its own path.
+    A preset may be named by its own path. Raises ConfigError if there are several, because only one has an effect.
     """
     group, _, name = path.partition("/")
     if group == "preset" and is_preset_path(name):
         return Path(name)
-    for folder in where:
-        if (folder / path).is_file():
-            return folder / path
+    found = [folder / path for folder in where if (folder / path).is_file()]
+    if len({file.resolve() for file in found}) > 1:
+        raise ConfigError(f"{label(found[1])}: has no effect, because {label(found[0])} has the same name; rename it")
+    if found:
+        return found[0]
     group, _, name = path.removesuffix(".yaml").rpartition("/")
     part = declared.find(group, name, python_files(where))
     if part is None:
