@@ -3,15 +3,21 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 from pages import PAGES, ROOT, snippets
 from reader import forget_own, trained
 
 import rlrun
 from rlrun.cli import main
+from rlrun.envs.obs_adapter import WithMask
+from rlrun.run.policy import Policy
 
 HOME = "runs/sac-Pendulum/first"
 
@@ -39,7 +45,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
         "docs/environments.md": 2,  # the second by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
-        "docs/python.md": 3,
+        "docs/python.md": 4,
         "docs/start.md": 1,
         "docs/write_an_algorithm.md": 1,
     }
@@ -62,6 +68,19 @@ def test_page_about_python_trains_loads_and_evaluates() -> None:
     assert executed(snippets("docs/python.md")[1], **found)["done"]
 
 
+def test_loop_with_action_masks_of_the_page_takes_legal_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Allowed:
+        def act(self, agent: Any, seen: Any, carry: Any, explore: bool) -> Any:
+            return seen["action_mask"].argmax(-1), {}
+
+    seen = WithMask({"obs": spaces.Discrete(500), "action_mask": spaces.MultiBinary(6)})
+    spec: Any = SimpleNamespace(obs=seen, shown_action=spaces.Discrete(6))
+    policy = Policy(None, Allowed(), spec, torch.device("cpu"))  # type: ignore[arg-type]
+    monkeypatch.setattr(rlrun, "load", lambda run: policy)
+    found = executed(snippets("docs/python.md")[2], rlrun=rlrun, gymnasium=gymnasium)
+    assert found["done"] and "action_mask" in found["info"]
+
+
 def test_snippet_of_the_first_page_acts() -> None:
     run_of("algo=sac", "env=Pendulum")
     text = snippets("docs/start.md")[0].replace("runs/sac-Pendulum/<run>", HOME)
@@ -69,7 +88,7 @@ def test_snippet_of_the_first_page_acts() -> None:
 
 
 def test_callback_of_the_page_ends_a_run(folder: Path) -> None:
-    (folder / "my_stop.py").write_text(snippets("docs/python.md")[2])
+    (folder / "my_stop.py").write_text(snippets("docs/python.md")[3])
     words = ["algo=ppo", "env=CartPole", "plugins=[./my_stop.py]", "callbacks=[{name: early_stop, at_least: 1}]"]
     run = rlrun.train(*trained(["train", *words])[1:], total_steps=120, run_dir=HOME)
     assert run.rows[-1]["step"] < 120

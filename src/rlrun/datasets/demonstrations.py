@@ -158,7 +158,7 @@ def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
         raise ValueError(f"{len(rows)} observations for {count - 1} rewards")
     check_finite("observations", rows)
     low, high = whole_bounds(space)
-    if low is not None and ((rows < low) | (rows > high)).any():
+    if low is not None and ((rows < low) | (rows > high) | (rows != np.rint(rows))).any():
         raise ValueError(f"observations that are not in {space}")
     with np.errstate(over="ignore"):
         rows = rows.astype(space.dtype)

@@ -11,11 +11,12 @@ from gymnasium import Space, spaces
 from rlrun import registry
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.datasets.demonstrations import tensors
 from rlrun.envs.actions import conversion, single
-from rlrun.envs.obs_adapter import in_dicts, read_mask
+from rlrun.envs.obs_adapter import FromTuple, in_dicts, read_mask
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
-from rlrun.nested import leaves, mapped
+from rlrun.nested import mapped
 from rlrun.run.trained import passed_again, restored
 from rlrun.types import MASK, Spec, carried
 
@@ -40,7 +41,8 @@ class Policy:
     """Acts as `rlrun eval` does, with the observation normalisation and the recurrent state of the trained agent.
 
     Observations must come from the environment with the run's wrappers, such as frame stacking. If the environment
-    provides action masks, an observation is the dict {"obs": ..., "action_mask": ...}.
+    provides action masks, an observation is the dict {"obs": ..., "action_mask": ...}, or has the entry "action_mask"
+    if it is a dict anyway.
     """
 
     def __init__(self, agent: Agent, addons: Addons, spec: Spec, device: torch.device):
@@ -69,14 +71,17 @@ class Policy:
         If the batch size differs from that of the previous call, all rows start new episodes, as on the first call.
 
         explore: act as in training instead of deterministically.
-        Raises ValueError if the observation has neither of these shapes.
+        Raises ValueError, with the form that is needed, for an observation of another form or outside of its space.
         """
         obs = self._adapted(obs)
         is_single = _is_single(self.observation_space, obs)
         if is_single:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
-        seen = _tensors(self.observation_space, obs, self._device)
-        count = len(next(leaves(seen)))
+        sizes = _batch_sizes(self.observation_space, obs)
+        if len(sizes) > 1:
+            raise ValueError(f"entries of the observation have batches of different sizes: {sorted(sizes)}")
+        (count,) = sizes
+        seen = tensors(obs, self.observation_space, count, self._device)
         if len(self._later) != count:
             self._later = torch.zeros(count, dtype=torch.bool, device=self._device)
             self._carry = {"first": ~self._later}
@@ -100,27 +105,53 @@ class Policy:
         return adapted | {MASK: masks}
 
 
-def _is_single(space: Space, obs: Any) -> bool:
-    """Returns True for one observation and False for a batch. Raises ValueError for any other shape."""
-    if isinstance(space, spaces.Dict):
-        kinds = {_is_single(part, obs[key]) for key, part in space.items()}
-        if len(kinds) > 1:
-            raise ValueError("some entries of the observation have a batch dimension, others do not")
-        return kinds.pop()
-    shape, expected = np.shape(obs), space.shape or ()
+def _is_single(space: Space, obs: Any, name: str = "observation") -> bool:
+    """Returns True for one observation and False for a batch. Raises ValueError for any other form."""
+    if not isinstance(space, spaces.Dict):
+        return _is_single_array(space.shape or (), obs, name)
+    if not isinstance(obs, dict):
+        raise ValueError(f"{name} is a {type(obs).__name__}; expected {_form(space)}")
+    kinds = set()
+    for key, part in space.items():
+        if key not in obs:
+            raise ValueError(f"{name} has no entry {key!r}; expected {_form(space)}")
+        kinds.add(_is_single(part, obs[key], f"{name}[{key!r}]"))
+    if len(kinds) > 1:
+        raise ValueError(f"some entries of the {name} have a batch dimension, others do not")
+    return kinds.pop()
+
+
+def _is_single_array(expected: tuple[int, ...], obs: Any, name: str) -> bool:
+    form = f"expected {list(expected)}, or {list(expected)} after a batch dimension"
+    if isinstance(obs, dict):
+        raise ValueError(f"{name} is a dict; {form}")
+    try:
+        shape = np.shape(obs)
+    except ValueError:
+        raise ValueError(f"{name} has parts of different shapes; {form}") from None
     if shape == expected:
         return True
     if shape[1:] == expected and len(shape) == len(expected) + 1:
         return False
-    required = f"{list(expected)}, or {list(expected)} after a batch dimension"
-    raise ValueError(f"observation has shape {list(shape)}; expected {required}")
+    raise ValueError(f"{name} has shape {list(shape)}; {form}")
 
 
-def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
-    """Returns the observation as tensors on the device; Box entries become float32 unless their dtype is uint8."""
-    if isinstance(space, spaces.Dict):
-        return {key: _tensors(part, obs[key], device) for key, part in space.items()}
-    array = np.asarray(obs)
-    if isinstance(space, spaces.Box) and space.dtype != np.uint8:
-        array = array.astype(np.float32)
-    return torch.from_numpy(array).to(device)
+def _form(space: spaces.Dict) -> str:
+    """Returns the form of a dict or a tuple of observations for a message."""
+    if isinstance(space, FromTuple):
+        return f"a tuple of {len(space)}"
+    entries = ", ".join(f"{key!r}: ..." for key in space)
+    form = f"{{{entries}}}, each entry of one observation or of a batch"
+    if MASK in space.spaces:
+        form += f"; {MASK!r} is the mask in the info of the same step, or None to allow everything"
+    return form
+
+
+def _batch_sizes(space: Space, obs: Any) -> set[int]:
+    """Returns the numbers of observations in the entries of a batch."""
+    if not isinstance(space, spaces.Dict):
+        return {len(obs)}
+    sizes: set[int] = set()
+    for key, part in space.items():
+        sizes |= _batch_sizes(part, obs[key])
+    return sizes
