@@ -39,6 +39,11 @@ class ReadsInfo(Goals):
         return float(info["bonus"])
 
 
+class Pairs(Goals):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: dict[str, Any]) -> Any:
+        return desired_goal - achieved_goal
+
+
 class FarAway(Goals):
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: dict[str, Any]) -> float:
         if abs(achieved_goal).max() > 1:
@@ -69,6 +74,28 @@ def test_goal_functions_of_single_goals_are_called_for_every_row() -> None:
     assert terminated is not None and terminated.tolist() == (distance <= 0.5).tolist()
 
 
+@pytest.mark.parametrize("shape", [(-1, 1), (1, -1)])
+def test_goal_functions_may_return_a_column(shape: tuple[int, int]) -> None:
+    class Column(Goals):
+        calls = 0
+
+        def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: dict[str, Any]) -> Any:
+            type(self).calls += 1
+            return -np.linalg.norm(achieved_goal - desired_goal, axis=-1).reshape(shape)
+
+        def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: dict[str, Any]) -> Any:
+            return np.linalg.norm(achieved_goal - desired_goal, keepdims=True) <= 0.5  # of single goals only
+
+    found = functions(Column)
+    before = Column.calls
+    achieved, desired = np.random.default_rng(0).uniform(-1, 1, (2, 20, 2)).astype(np.float32)
+    reward, terminated = found(achieved, desired)
+    distance = np.linalg.norm(achieved - desired, axis=-1)
+    assert reward.shape == (20,) and reward == pytest.approx(-distance)
+    assert terminated is not None and terminated.tolist() == (distance <= 0.5).tolist()
+    assert Column.calls == before + 1, "a function for batches is called once"
+
+
 def test_goal_functions_are_those_of_the_outermost_wrapper() -> None:
     doubled = Doubled(Goals())
     found = functions(lambda: gym.wrappers.TimeLimit(doubled, 10))
@@ -84,6 +111,8 @@ def test_goal_functions_need_compute_reward_and_no_info() -> None:
         functions(lambda: gym.make("CartPole-v1"))
     with pytest.raises(ConfigError, match=r"ReadsInfo cannot compute rewards of goals with an empty info .*'bonus'"):
         functions(ReadsInfo)
+    with pytest.raises(ConfigError, match=r"Pairs cannot compute rewards of goals .*its result has shape \(2,\)"):
+        functions(Pairs)
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])

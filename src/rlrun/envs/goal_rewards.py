@@ -17,6 +17,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from rlrun.envs.make import Recipe
+from rlrun.envs.returned import number
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.slot import EnvError, EnvSlot, line
 from rlrun.envs.workers import TimedPipe, end, started
@@ -169,17 +170,18 @@ def _for_batches(function: Callable[..., Any], achieved: np.ndarray, desired: np
     """
     expected = _by_rows(function, achieved, desired)
     try:
-        values = np.asarray(_at_once(function, achieved, desired))
+        values = _at_once(function, achieved, desired)
     except Exception:
         return partial(_by_rows, function)
-    if values.shape != (len(expected),) or not np.allclose(values, expected):
+    if not np.allclose(values, expected):
         return partial(_by_rows, function)
     return partial(_at_once, function)
 
 
-def _at_once(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> Any:
-    return function(achieved, desired, {})
+def _at_once(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+    """Returns the results [batch] of a function that takes batches; [batch, 1] is accepted too."""
+    return np.asarray(function(achieved, desired, {})).reshape(len(achieved))
 
 
 def _by_rows(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> list[float]:
-    return [float(function(a, d, {})) for a, d in zip(achieved, desired, strict=True)]
+    return [number("its result", function(a, d, {})) for a, d in zip(achieved, desired, strict=True)]
