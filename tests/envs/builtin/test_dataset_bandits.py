@@ -220,6 +220,7 @@ def test_table_errors_name_the_row_and_the_reason(content, given, line, tmp_path
     ("content", "given", "features", "classes"),
     [
         ("x,y\n1,0\n3,1.0\n5,0.0\n", {}, [[1], [3], [5]], ["0", "1.0"]),
+        (f"x,y\n1,{2**53}\n3,{2**53 + 1}\n", {}, [[1], [3]], [str(2**53), str(2**53 + 1)]),
         ("x\ty\n1\t0\n3\t1\n", {"separator": r"\t"}, [[1], [3]], ["0", "1"]),
         ("|0\n3|1\n5|0\n", {"separator": "|", "header": False, "missing": ""}, [[3], [5]], ["0", "1"]),
         ("x,y\nNaN,0\n3,1\n5,0\n", {"missing": float("nan")}, [[3], [5]], ["0", "1"]),
@@ -306,6 +307,16 @@ def test_table_from_scikit_learn(name, shape):
 def test_measured_targets_of_scikit_learn_are_no_classes():
     with pytest.raises(ValueError, match=r"^must be one of sklearn:wine, "):
         load("sklearn:diabetes", -1)
+
+
+def test_a_column_that_numbers_the_rows_is_refused(tmp_path):
+    rows = [f"{7 + i},{i % 5},{i % 2}\n" for i in range(30)]
+    rows[4] = "11,?,0\n"
+    path = tmp_path / "t.csv"
+    path.write_text("id,x,y\n" + "".join(rows))
+    with pytest.raises(ValueError, match=r"^column 'id' only numbers the rows; name it in drop$"):
+        load(str(path), "y", missing="?")
+    assert load(str(path), "y", missing="?", drop=("id",)).features.shape == (29, 1)
 
 
 def test_a_column_that_names_every_row_is_refused(tmp_path):

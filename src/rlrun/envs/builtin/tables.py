@@ -335,6 +335,14 @@ def _is_plain(word: str) -> bool:
     return True
 
 
+def _exact(word: str) -> int | float:
+    """Returns a number without rounding large integers."""
+    try:
+        return int(word)
+    except ValueError:
+        return float(word)
+
+
 def _labels(rows: Rows, index: int) -> tuple[list[Any], dict[Any, str]]:
     """Returns the class of every row, and the name of every class. Equal numbers, such as 0 and 0.0, are one class.
 
@@ -354,7 +362,7 @@ def _labels(rows: Rows, index: int) -> tuple[list[Any], dict[Any, str]]:
     labels: list[Any] = column
     whole = True
     if values is not None:
-        labels = values.tolist()
+        labels = [_exact(word) for word in column]
         whole = bool((values == np.rint(values)).all())
     names = dict(zip(reversed(labels), reversed(column), strict=True))  # the first word of each class
     if len(names) == 1:
@@ -372,6 +380,9 @@ def _features(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
     values = _values(rows, index)
     if values is None:
         return _one_hot(rows.column(index), rows.name(index))
+    numbered = values - np.array(rows.lines)
+    if len(values) > FEW and (numbered == numbered[0]).all():
+        raise ValueError(f"column {rows.name(index)} only numbers the rows; name it in drop")
     scaled = _scaled(values, normalize)
     if not np.isfinite(scaled).all():
         raise ValueError(f"column {rows.name(index)} holds numbers that are too large for 32 bits")
