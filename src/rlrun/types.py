@@ -71,6 +71,17 @@ class Spec:
         return self.action if self.native_action is None else self.native_action
 
 
+class Episode(NamedTuple):
+    """The result of a training episode that ended."""
+
+    returned: Return  # sum of the rewards
+    length: int  # in steps
+    env: int = 0  # index of the environment
+    terminated: bool = False  # whether the task ended; else the episode was truncated
+    success: float | None = None  # as the last step reported it, 0 to 1; None if it did not
+    success_fraction: float | None = None  # mean of the reports, 0 for steps without one; None if no step reported
+
+
 class Step(NamedTuple):
     """One step of all environments, [num_envs, ...]. An episode that ends is reset within the same step."""
 
@@ -81,8 +92,7 @@ class Step(NamedTuple):
     final_obs: Any  # the true successor; equals obs where no episode ended
     action: "Tensor"  # the executed action, after clipping
     weight: "Tensor"  # [num_envs] float: 0 for a masked step (a simulator's reset step), else 1
-    # "episodes": list of (Return, length) of the episodes that ended in this step.
-    # "success": {environment index: whether its episode succeeded}, for episodes that ended; only if reported.
+    # "episodes": list of the `Episode`s that ended in this step.
     # "own_returns": {environment index: returns [reward_dim] before wrappers}, only in evaluations with wrappers.
     # "restarted": list of lines, one for each environment that failed and was created again.
     # "drawn_rewards": [num_envs, ...], reward of one of the `n_steps`, drawn uniformly; only if actions are held.

@@ -291,7 +291,7 @@ def chooses_how_long_to_act(build: Build, algo: str) -> bool:
     loop: Any = build(job.values)
     for _ in range(300):
         loop.tick()
-    return any(length < 200 for _, length in loop.episodes)
+    return any(episode.length < 200 for episode in loop.episodes)
 
 
 def explores_beside_its_policy(build: Build, algo: str) -> bool:

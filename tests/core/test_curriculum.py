@@ -12,6 +12,7 @@ import rlrun
 from rlrun.core.curriculum import Curriculum
 from rlrun.envs.slot import PARAMETERS, EnvError, EnvSlot
 from rlrun.errors import ConfigError
+from rlrun.types import Episode
 
 
 def values_at(curriculum: Curriculum, steps: list[int], horizon: int = 100) -> list[float]:
@@ -49,9 +50,9 @@ def test_parameter_moves_to_the_next_stage_at_the_mean_of_enough_episodes(by: st
     def observe(results: list[float]) -> float:
         for result in results:
             if by == "return":
-                curriculum.observe([(result, 10)], [])
+                curriculum.observe([Episode(result, 10)])
             else:
-                curriculum.observe([(-1.0, 10)], [bool(result)])
+                curriculum.observe([Episode(-1.0, 10, success=result or None)])  # 0: not reported
         return values_at(curriculum, [0])[0]
 
     assert observe([1, 1, 1]) == 1.0, "three episodes are too few"
@@ -64,10 +65,10 @@ def test_parameter_moves_to_the_next_stage_at_the_mean_of_enough_episodes(by: st
 def test_state_of_a_curriculum_is_restored() -> None:
     schedule = {"by": "success", "values": [1.0, 2.0, 3.0], "at": 0.5, "episodes": 2}
     one, other = Curriculum({"x": schedule}), Curriculum({"x": schedule})
-    one.observe([], [True, True, True])
+    one.observe([Episode(0.0, 1, success=1.0)] * 3)
     other.set_extra_state(json.loads(json.dumps(one.get_extra_state())))
     for curriculum in (one, other):
-        curriculum.observe([], [False])
+        curriculum.observe([Episode(0.0, 1, success=0.0)])
         assert values_at(curriculum, [0]) == [3.0]
 
 

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlrun.envs.accelerated import Accelerated, Simulator
 from rlrun.errors import ConfigError, RunError
+from rlrun.types import Episode
 
 
 class Counters:
@@ -84,10 +85,10 @@ def test_pending_episodes_are_returned_once() -> None:
     assert env.pending_episodes() == []
     env.step(torch.tensor([[9.0], [2.0]]))
     env.step(torch.tensor([[3.0], [2.0]]))
-    assert env.pending_episodes() == [(12.0, 2)] and env.pending_episodes() == []
+    assert env.pending_episodes() == [Episode(12.0, 2, 0, True)] and env.pending_episodes() == []
     for _ in range(5):
         env.step(torch.tensor([[0.5], [2.0]]))
-    assert env.pending_episodes() == [(10.0, 5), (2.5, 5)]
+    assert [episode[:2] for episode in env.pending_episodes()] == [(10.0, 5), (2.5, 5)]
 
 
 def test_accelerated_step_does_not_synchronise() -> None:
@@ -146,7 +147,7 @@ def test_accelerated_resume_continues_its_episodes() -> None:
     assert torch.equal(one.obs, other.obs) and other.exactness == "exact"
     for env in (one, other):
         env.step(torch.tensor([[3.0], [2.0]]))
-        assert env.pending_episodes() == [(12.0, 2)]
+        assert [episode[:2] for episode in env.pending_episodes()] == [(12.0, 2)]
     fresh = counters()
     fresh.set_extra_state(counters().get_extra_state())
     assert fresh.reset().tolist() == [[0.0], [0.0]]

@@ -1,5 +1,7 @@
 """All three reset modes of Gymnasium give the same transitions, computed by hand for counters."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from rlrun.envs.builtin.probes import Counter
 from rlrun.envs.pool import SyncPool
 from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
-from rlrun.errors import ConfigError, RunError
+from rlrun.errors import RunError
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP]
 
@@ -74,7 +76,8 @@ def test_autoreset_next_step_alone_has_rows_of_weight_0(mode):
 def test_autoreset_modes_report_returns_and_lengths_of_episodes(mode):
     env = counters(mode)
     env.reset()
-    seen = [env.step(torch.zeros(2, dtype=torch.long)).info["episodes"] for _ in range(8)]
+    ended = [env.step(torch.zeros(2, dtype=torch.long)).info["episodes"] for _ in range(8)]
+    seen = [[episode[:2] for episode in episodes] for episodes in ended]
     two, three = (3.0, 2), (6.0, 3)  # rewards 1 + 2, and 1 + 2 + 3
     if mode is AutoresetMode.NEXT_STEP:
         assert seen == [[], [two], [three], [], [two], [], [three], [two]]
@@ -128,99 +131,80 @@ class ReportsSuccess(Counter):
         return obs, reward, terminated, truncated, info
 
 
-def successes(env: VectorEnv, steps: int) -> list[tuple[int, bool]]:
-    env.reset()
-    action = torch.zeros(env.num_envs, dtype=torch.long)
-    seen = [env.step(action) for _ in range(steps)]
-    assert all(step.info.get("success") != {} or step.info["episodes"] for step in seen)
-    return [pair for step in seen for pair in step.info.get("success", {}).items()]
-
-
 @pytest.mark.parametrize("key", ["is_success", "success"])
 @pytest.mark.parametrize("mode", [*MODES, None])
-def test_autoreset_modes_report_success_at_the_end_of_episodes(mode, key):
+def test_autoreset_modes_report_success_of_steps_and_of_the_last_step(mode, key):
     makers = [lambda n=n: ReportsSuccess(n, key) for n in (2, 3)]
     if mode is None:  # our own slots
         venv = SyncPool([lambda make=make: EnvSlot(make, 0) for make in makers])
     else:
         venv = SyncVectorEnv(makers, copy=False, autoreset_mode=mode)
-    reported = successes(VectorEnv(venv, np.random.SeedSequence(0)), 13 if mode is not AutoresetMode.NEXT_STEP else 18)
-    by_env = {index: [success for other, success in reported if other == index] for index in (0, 1)}
-    assert by_env[0][:4] == [True, False, True, False] and by_env[1][:3] == [True, False, True]
-    assert all(type(success) is bool for _, success in reported)
+    env = VectorEnv(venv, np.random.SeedSequence(0))
+    env.reset()
+    action = torch.zeros(env.num_envs, dtype=torch.long)
+    ended = [episode for _ in range(18) for episode in env.step(action).info["episodes"]]
+    of_two, of_three = ([episode for episode in ended if episode.env == index] for index in (0, 1))
+    assert [episode.success for episode in of_two[:5]] == [None, 1.0, 0.0, 1.0, 0.0]
+    assert [episode.success_fraction for episode in of_two[:5]] == [None, 1.0, 0.5, 1.0, 0.5]
+    assert [episode.success_fraction for episode in of_three[:4]] == [None, 1.0, pytest.approx(2 / 3), 1.0]
+    assert all(episode.terminated for episode in ended)
 
 
-class Clocks(gym.vector.VectorEnv):
-    """Two environments that show the step of an episode, which a time limit cuts at step 3. Both reset in that step."""
+class Scripted(gym.Env):
+    """Reports success in the given steps only. Episodes end after 10 steps: the first terminates, others do not."""
 
-    num_envs = 2
-    single_observation_space, single_action_space = gym.spaces.Box(0, 9, (1,)), gym.spaces.Discrete(2)
+    observation_space, action_space = gym.spaces.Discrete(11), gym.spaces.Discrete(2)
 
-    def __init__(self, infos, mode=AutoresetMode.SAME_STEP):
-        self.metadata = {"autoreset_mode": mode}
-        self.infos = infos
+    def __init__(self, successes):
+        self.successes, self.episode = successes, -1
 
-    def reset(self, *, seed=None, options=None):
-        self.t = np.arange(2)
-        return self.t[:, None].astype(np.float32), {}
+    def reset(self, **_):
+        self.episode, self.count = self.episode + 1, 0
+        return 0, {}
 
-    def step(self, actions):
-        final = self.t[:, None].astype(np.float32) + 1
-        cut = self.t == 2
-        self.t = np.where(cut, 0, self.t + 1)
-        infos = self.infos(final, cut) if cut.any() else {}
-        return self.t[:, None].astype(np.float32), np.ones(2), np.zeros(2, bool), cut, infos
-
-
-def as_objects(final, cut):
-    return np.array([row if over else None for row, over in zip(final, cut, strict=True)] + [None], object)[:2]
+    def step(self, action):
+        self.count += 1
+        info = {"is_success": self.successes[self.count]} if self.count in self.successes else {}
+        return self.count, 0.0, self.count == 10 and not self.episode, self.count == 10, info
 
 
 @pytest.mark.parametrize(
-    "infos",
+    ("successes", "success", "fraction"),
     [
-        lambda final, cut: {"final_obs": as_objects(final, cut), "_final_obs": cut},
-        lambda final, cut: {"final_observation": as_objects(final, cut), "_final_observation": cut},
-        lambda final, cut: {"final_obs": np.where(cut[:, None], final, 99), "_final_obs": cut},
-        lambda final, cut: {"final_obs": np.where(cut[:, None], final, 99)},  # as ALE's vector env
+        ({10: True}, 1.0, 0.1),  # reported by the step that succeeds alone
+        ({3: True, 7: True}, None, 0.2),
+        ({10: np.array([0.25])}, 0.25, 0.025),
+        ({1: False, 10: False}, 0.0, 0.0),
+        ({}, None, None),
     ],
 )
-def test_same_step_reads_final_observations_of_ended_rows_only(infos):
-    env = VectorEnv(Clocks(infos), np.random.SeedSequence(0))
+def test_episode_holds_its_end_and_the_fraction_of_steps_with_success(successes, success, fraction):
+    env = VectorEnv(SyncPool([lambda: EnvSlot(lambda: Scripted(successes), 0)]), np.random.SeedSequence(0))
     env.reset()
-    steps = [env.step(torch.zeros(2, dtype=torch.long)) for _ in range(3)]
-    assert [step.final_obs.flatten().tolist() for step in steps] == [[1, 2], [2, 3], [3, 1]]
-    assert [step.obs.flatten().tolist() for step in steps] == [[1, 2], [2, 0], [0, 1]]
+    seen = []
+    for _ in range(25):  # the third episode does not end
+        seen += env.step(torch.zeros(1, dtype=torch.long)).info["episodes"]
+    assert [episode.terminated for episode in seen] == [True, False]
+    assert {episode.success for episode in seen} == {success}
+    assert [episode.success_fraction for episode in seen] == [pytest.approx(fraction)] * 2
 
 
-@pytest.mark.parametrize(
-    "infos",
-    [
-        lambda final, cut: {},
-        lambda final, cut: {"is_success": cut},
-        lambda final, cut: {"final_obs": np.full(2, None)},
-        lambda final, cut: {"final_obs": final, "_final_obs": np.zeros(2, bool)},
-    ],
-)
-def test_same_step_refuses_truncated_episodes_without_final_observation(infos):
-    env = VectorEnv(Clocks(infos), np.random.SeedSequence(0), name="Clocks")
+def test_success_of_steps_before_a_snapshot_counts_after_it():
+    def make():
+        return VectorEnv(SyncPool([lambda: EnvSlot(lambda: Scripted({3: True}), 0)]), np.random.SeedSequence(0))
+
+    one, other, action = make(), make(), torch.zeros(1, dtype=torch.long)
+    one.reset()
+    for _ in range(5):
+        one.step(action)
+    one.verdict = other.verdict = replace(one.verdict, method="native", reason="")
+    other.set_extra_state(one.get_extra_state())
+    seen = [other.step(action).info["episodes"] for _ in range(5)]
+    assert seen[-1][0].success_fraction == 0.1
+
+
+def test_text_is_no_success():
+    env = VectorEnv(SyncPool([lambda: EnvSlot(lambda: Scripted({1: "yes"}), 0)]), np.random.SeedSequence(0))
     env.reset()
-    env.step(torch.zeros(2, dtype=torch.long))
-    with pytest.raises(RunError, match=r"Clocks #1, seed .*, step 2: its episode is truncated .* no final_obs"):
-        env.step(torch.zeros(2, dtype=torch.long))
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
-@pytest.mark.parametrize("key", ["final_obs", "final_observation"])
-def test_other_autoreset_modes_refuse_final_observations(mode, key):
-    env = VectorEnv(Clocks(lambda final, cut: {key: as_objects(final, cut)}, mode), np.random.SeedSequence(0))
-    env.reset()
-    env.step(torch.zeros(2, dtype=torch.long))
-    with pytest.raises(RunError, match=f"infos hold {key}, so its autoreset_mode must be SAME_STEP"):
-        env.step(torch.zeros(2, dtype=torch.long))
-
-
-@pytest.mark.parametrize("mode", [None, "sometimes"])
-def test_an_undeclared_autoreset_mode_is_refused(mode):
-    with pytest.raises(ConfigError, match=rf"Clocks.metadata\['autoreset_mode'\] is {mode}; declare"):
-        VectorEnv(Clocks(lambda final, cut: {}, mode), np.random.SeedSequence(0))
+    with pytest.raises(RunError, match=r"step 1: info\['is_success'\] is 'yes' instead of being a number"):
+        env.step(torch.zeros(1, dtype=torch.long))

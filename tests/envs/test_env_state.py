@@ -82,7 +82,7 @@ def test_env_state_restores_episode_returns_and_lengths(make):
     env.step(torch.tensor([0]))
     other.set_extra_state(env.get_extra_state())
     assert other.step(torch.tensor([0])).info["episodes"] == []
-    assert other.step(torch.tensor([0])).info["episodes"] == [(6.0, 3)]
+    assert other.step(torch.tensor([0])).info["episodes"][0][:2] == (6.0, 3)
 
 
 def test_env_state_restored_before_the_first_reset(make):
@@ -156,7 +156,7 @@ def test_a_simulator_of_its_own_ends_its_episodes():
     assert env.method == EPISODE_END and env.step(torch.tensor([0])).truncated.item()
     steps = [env.step(torch.tensor([0])) for _ in range(20)]
     assert steps[0].weight.item() == 1
-    total, length = next(step.info["episodes"][0] for step in steps if step.info["episodes"])
+    total, length, *_ = next(step.info["episodes"][0] for step in steps if step.info["episodes"])
     assert total == length < 20
     env.close()
 

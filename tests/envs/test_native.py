@@ -51,8 +51,8 @@ def test_native_episode_lengths_exclude_reset_steps(make):
     env = make("CartPole-v1", 6, backend="native", max_episode_steps=LIMIT)
     env.reset()
     episodes = [episode for action in actions(env, 200) for episode in env.step(action).info["episodes"]]
-    assert len(episodes) > 20 and all(total == length for total, length in episodes)  # one for each step
-    assert max(length for _, length in episodes) == LIMIT
+    assert len(episodes) > 20 and all(episode.returned == episode.length for episode in episodes)  # one for each step
+    assert max(episode.length for episode in episodes) == LIMIT
 
 
 def test_equal_seeds_equal_rows_other_seeds_other_rows(make):

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 
 from rlrun.envs.returned import ReturnedError, check_observation, flag, fraction, reward
+from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import RunError
 
@@ -177,3 +178,33 @@ def test_observations_of_a_vector_env_are_checked(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(venv, "step", lambda actions: (np.array([0, 5]), np.zeros(2), *np.zeros((2, 2), bool), {}))
     with pytest.raises(RunError, match=r"^env two, step 1: its observation\[1\] is 5, but its MultiDiscrete"):
         env.step(torch.zeros(2, dtype=torch.long))
+
+
+class Infos(Drift):
+    """Steps have the given infos in turn. Episodes end after two steps."""
+
+    def __init__(self, *infos: dict[str, Any]):
+        self.infos, self.count = infos, 0
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return 0, 0.0, self.count % 2 == 0, False, self.infos[self.count % len(self.infos)]
+
+
+def logged(log_info: tuple[str, ...], *infos: dict[str, Any]) -> list[tuple[str, float]]:
+    slot = EnvSlot(lambda: Infos(*infos), 0, log_info=log_info)
+    slot.reset()
+    return [entry for _ in range(4) for entry in slot.advance(0)[1][4]]
+
+
+def test_logged_info_counts_steps_that_report_it_and_success_counts_all() -> None:
+    assert logged(("speed",), {}, {"speed": np.array([3.0])}) == [("speed", 3.0)] * 2
+    assert logged(("is_success",), {}, {"is_success": True}) == [("is_success", 1.0), ("is_success", 0.0)] * 2
+
+
+def test_logged_info_that_no_step_of_the_first_episode_has_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    assert logged(("sped", "energy", "at"), {"speed": 1.0}, {"speed": 1.0, "at": 2.0}) == [("at", 2.0)] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "env.log_info: no info of the first episode has 'energy'; they have at, speed",
+        "env.log_info: no info of the first episode has 'sped'; did you mean speed?",
+    ]

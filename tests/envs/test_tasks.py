@@ -44,7 +44,7 @@ def test_a_point_that_reaches_its_goal_succeeds(make_env: Callable[..., VectorEn
     steps = [env.step(torch.tensor([[1.0 if t < 3 else 0.0, 0.0]])) for t in range(20)]
     assert [step.reward.item() for step in steps[:4]] == pytest.approx([-0.2, -0.1, 0.0, 0.0], abs=1e-6)
     assert steps[-1].truncated.item() and not steps[-1].terminated.item()
-    assert steps[-1].info["success"] == {0: True}
+    assert steps[-1].info["episodes"][0].success == 1.0
 
 
 def steps(env: VectorEnv, count: int) -> list[list[float]]:

@@ -293,4 +293,5 @@ def test_info_that_is_no_number_is_refused(tmp_path: Path) -> None:
     words = [word for word in WORDS if not word.startswith("env=")]
     with pytest.raises(RunError):
         rlrun.train(*words, "env.log_info=[text]", env=Talkative, run_dir=str(tmp_path / "run"))
-    assert "env.log_info: info['text'] is str, not a number" in (tmp_path / "run" / "error.log").read_text()
+    error = (tmp_path / "run" / "error.log").read_text()
+    assert "env.log_info: info['text'] is 'no number' instead of being a number" in error

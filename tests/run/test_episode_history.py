@@ -2,9 +2,13 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import rlrun
+from rlrun.callbacks.episodes import Episodes
 from rlrun.testing import check_callback
+from rlrun.types import Episode
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
          "network.hidden=[8]", "trainer.log_every=50", "callbacks=[episodes]"]  # fmt: skip
@@ -24,9 +28,25 @@ def test_episode_history_has_every_episode_once_after_a_resume(tmp_path: Path) -
     assert len(lines(whole.path)) == whole.rows[-1]["train/episodes"]
     for one, other in zip(lines(whole.path), lines(half.path), strict=True):
         assert {**one, "wall_s": ""} == {**other, "wall_s": ""}
+    assert {line["terminated"] for line in lines(whole.path)} == {"True"}
+    assert {line["success_fraction"] for line in lines(whole.path)} == {""}, "CartPole reports no success"
     times = [float(line["wall_s"]) for line in lines(half.path)]
     assert times == sorted(times)
     assert sum(int(line["length"]) for line in lines(whole.path)) <= 400
+
+
+def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Path) -> None:
+    (tmp_path / "episodes.csv").write_text("episode,step,wall_s,length,return\n1,9,0.5,9,[1.0, 2.0]\n")
+    history: Any = Episodes()
+    history.run = SimpleNamespace(path=tmp_path, loop=SimpleNamespace(steps=20))
+    history.set_extra_state(1)
+    history.on_start()
+    history.episode = Episode(3.0, 11, 0, True, 1.0, 0.25)
+    history.on_episode(3.0, 11)
+    history.write()
+    first, second = lines(tmp_path)
+    assert [first["terminated"], first["success_fraction"], first["length"]] == ["", "", "9"]
+    assert [second["terminated"], second["success_fraction"], second["return"]] == ["True", "0.25", "3.0"]
 
 
 def test_episode_history_changes_nothing() -> None:

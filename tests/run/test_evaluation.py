@@ -21,7 +21,7 @@ from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.evaluation import EvaluationInterruptedError, evaluate
 from rlrun.run.lifecycle import make_trainer
 from rlrun.run.signals import Signals
-from rlrun.types import Spec, Step
+from rlrun.types import Episode, Spec, Step
 
 
 class Player:
@@ -68,7 +68,8 @@ def test_evaluation_success_rate_counts_finished_episodes_only() -> None:
         def step(self, action: torch.Tensor) -> Step:
             step = super().step(action)
             ended = step.terminated.nonzero().flatten().tolist()
-            return step._replace(info={"episodes": [], "success": {i: i == 1 for i in ended}})
+            reports = {0: None, 1: 1.0, 2: 0.0}
+            return step._replace(info={"episodes": [Episode(0.0, 1, env, True, reports[env]) for env in ended]})
 
     assert play(Tells([2, 50, 3]), 3)["eval/success_rate"] == pytest.approx(1 / 3)
     assert "eval/success_rate" not in play(Lengths([2]), 1)

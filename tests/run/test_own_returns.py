@@ -115,7 +115,7 @@ def test_training_counts_rewards_as_the_agent_gets_them(make_env: Any) -> None:
     env = make_env("rlrun/Counter-v0", kwargs=values["env"]["kwargs"], wrappers=values["env"]["wrappers"])
     env.reset()
     rows = [env.step(torch.zeros(1, dtype=torch.long)) for _ in range(6)]
-    assert rows[-1].info["episodes"] == [(210.0, 6)]
+    assert rows[-1].info["episodes"][0][:2] == (210.0, 6)
     assert evaluated(values)["eval/return_mean"] == 21
 
 

@@ -1,6 +1,7 @@
 """The times at which the trainer writes rows, evaluates, writes snapshots, and ends."""
 
 import signal
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlrun.errors import RunError
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
 from rlrun.run.trainer import Trainer, is_due, learning_rate_name
+from rlrun.types import Episode
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,8 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
-        self.clock, self.episodes, self.successes, self.restarted = Clock(), [], [], []
+        self.clock, self.episodes, self.restarted = Clock(), [], []
+        self.env_parameters: Callable[[], dict[str, float]] = dict
         self.measures = Measures(window=1)
         self.logged: dict[str, tuple[float, int]] = {}
         self.means = Means()
@@ -69,7 +72,7 @@ class Run(nn.Module):
     def tick(self) -> dict[str, torch.Tensor]:
         self.steps += self.stride
         self.updates += 1
-        self.episodes.append((float(self.steps), self.stride))
+        self.episodes.append(Episode(float(self.steps), self.stride))
         metrics = {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
         self.means.add(metrics)
         return metrics
@@ -179,18 +182,27 @@ def test_learning_rates_are_named_after_the_optimisers(path: str, name: str) -> 
     assert learning_rate_name(path) == name
 
 
-def test_a_success_rate_is_that_of_the_episodes_since_the_last_row() -> None:
-    run = Run(stride=4, total_steps=16, log_every=8)
-    successes = iter([True, False, True, True])
-    tick = run.tick
+def test_success_metrics_are_those_of_the_episodes_since_the_last_row() -> None:
+    run = Run(stride=4, total_steps=32, log_every=8)
+    reports: Any = iter([(None, None), (None, None), (1.0, 0.5), (None, None), (None, 0.25), (0.5, 0.5), (None, None)])
 
-    def tick_with_success() -> dict[str, torch.Tensor]:
-        run.successes.append(next(successes))
-        return tick()
+    def tick() -> dict[str, torch.Tensor]:
+        run.steps += run.stride
+        run.episodes.append(Episode(0.0, 4, 0, True, *next(reports, (None, None))))
+        return {}
 
-    run.tick = tick_with_success  # type: ignore[method-assign]
+    run.tick = tick  # type: ignore[method-assign]
     run.run()
-    assert [row["train/success_rate"] for row in run.rows] == [0.5, 1.0]
+    rates = [(row.get("train/success_rate"), row.get("train/success_fraction")) for row in run.rows]
+    assert rates == [(None, None), (0.5, 0.25), (0.25, 0.375), (0.0, 0.0)], "without a report, a step is no success"
+    assert run.rows[-1]["eval/success_rate"] == 0.0
+
+
+def test_rows_hold_the_values_of_scheduled_environment_parameters() -> None:
+    run = Run(stride=4, total_steps=8)
+    run.env_parameters = lambda: {"gravity": 9.0 + run.steps}
+    run.run()
+    assert [row["train/env.gravity"] for row in run.rows] == [17.0]
 
 
 def test_a_row_holds_the_means_of_the_updates_since_the_last_row_and_the_speeds() -> None:

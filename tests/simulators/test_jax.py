@@ -72,7 +72,7 @@ class TestWithJax:
         assert [step.truncated.all().item() for step in steps] == [False, False, True] * 2
         assert not any(step.terminated.any() for step in steps)
         assert not torch.equal(steps[2].final_obs, steps[2].obs)
-        assert [length for _, length in env.pending_episodes()] == [3] * 16
+        assert [episode.length for episode in env.pending_episodes()] == [3] * 16
 
     def test_the_seed_decides_and_a_later_reset_goes_on(self, make: Make) -> None:
         one, same, other = make(seed=1), make(seed=1), make(seed=2)

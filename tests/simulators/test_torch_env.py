@@ -38,7 +38,7 @@ def test_torch_env_truncates_at_the_limit_and_keeps_final_obs(make: Make) -> Non
     assert not any(step.terminated.any() for step in steps)
     assert not torch.equal(steps[2].final_obs, steps[2].obs) and not torch.equal(steps[2].obs, begun)
     assert torch.equal(steps[1].final_obs, steps[1].obs)
-    assert [length for _, length in env.pending_episodes()] == [3] * 16
+    assert [episode.length for episode in env.pending_episodes()] == [3] * 16
 
 
 def test_torch_env_step_that_terminates_at_the_limit_is_terminated(make: Make) -> None:
@@ -60,7 +60,7 @@ def test_torch_env_resets_only_rows_whose_episode_ended(make: Make) -> None:
     assert ended > 300 and len({tuple(obs) for obs in begun}) == 64 + ended
     assert np.abs(begun).max() <= 0.05 and 0.02 < np.std(begun) < 0.04, "uniform in +-0.05"
     episodes = env.pending_episodes()
-    assert len(episodes) == ended and all(total == length for total, length in episodes)
+    assert len(episodes) == ended and all(episode.returned == episode.length for episode in episodes)
 
 
 def test_torch_env_resets_on_a_gpu_select_the_rows_that_the_cpu_writes() -> None:

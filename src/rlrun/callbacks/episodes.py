@@ -11,13 +11,15 @@ from rlrun.registry import register
 from rlrun.snapshot.atomic import replace_file
 from rlrun.types import Return
 
-HEADER = b"episode,step,wall_s,length,return\n"
+HEADER = b"episode,step,wall_s,length,terminated,success_fraction,return\n"
+OLD_HEADER = b"episode,step,wall_s,length,return\n"
 
 
 @register("callback", "episodes")
 class Episodes(Callback):
     """Writes RUN/episodes.csv: the step at which each training episode ended, the seconds of training until then, its
-    length and its return. For reward vectors, the last columns are the components of the return.
+    length, whether it terminated (else it was truncated), the fraction of its steps with success (empty if no step
+    reported it), and its return. For reward vectors, the last columns are the components of the return.
 
     Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
     snapshot.
@@ -33,6 +35,8 @@ class Episodes(Callback):
         kept = [HEADER]
         if self.count and self.path.exists():
             kept = [*islice(files.read_lines(self.path), 1 + self.count)]
+            if kept[0] == OLD_HEADER:
+                kept = [HEADER, *map(with_new_columns, kept[1:])]
         earlier_s = float(kept[-1].split(b",")[2]) if len(kept) > 1 else 0.0
         self.started = time.monotonic() - earlier_s
         replace_file(self.path, kept)
@@ -40,8 +44,10 @@ class Episodes(Callback):
     def on_episode(self, episode_return: Return, length: int) -> None:
         self.count += 1
         components = [episode_return] if isinstance(episode_return, float) else episode_return
-        values = [self.count, self.run.loop.steps, round(time.monotonic() - self.started, 3), length, *components]
-        self.lines.append(",".join(map(str, values)) + "\n")
+        wall_s = round(time.monotonic() - self.started, 3)
+        end = [self.episode.terminated, self.episode.success_fraction]
+        values = [self.count, self.run.loop.steps, wall_s, length, *end, *components]
+        self.lines.append(",".join("" if value is None else str(value) for value in values) + "\n")
 
     def on_row(self, row: Any) -> None:
         self.write()
@@ -66,3 +72,9 @@ class Episodes(Callback):
 
     def set_extra_state(self, state: int) -> None:
         self.count = int(state)
+
+
+def with_new_columns(line: bytes) -> bytes:
+    """Returns a line of a file without the columns `terminated` and `success_fraction`, with these columns empty."""
+    *head, returns = line.split(b",", 4)
+    return b",".join([*head, b"", b"", returns])

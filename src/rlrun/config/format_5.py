@@ -19,6 +19,7 @@ REMEASURED = (
     "train/return_max",
     "train/return_median",
     "train/std",
+    "train/success_fraction",
     "train/epsilon",
     "train/*learning_rate",
     "eval/return_median",
@@ -172,10 +173,25 @@ def restate(state: dict[str, Any]) -> None:
         state["measures._extra_state"] = measures(loop["measures"])
         if "fitness" in loop:  # returns of the evolution loop were not discounted
             state[LOOP]["discounts"] = loop["returns"].new_ones(loop["returns"].shape)
+    move_successes(state)
     loop = state.get(LOOP)
     if isinstance(loop, dict) and "refill" in loop:
         kept = {name: value for name, value in loop.items() if name != "refill"}
         state[LOOP] = kept | {"emptied_at": 0, "paused_steps": 0}
+
+
+def move_successes(state: dict[str, Any]) -> None:
+    """Moves the successes of episodes into the episodes, in place."""
+    loop, own = state.get(LOOP), state.get(TRAINER)
+    if not isinstance(loop, dict) or "successes" not in loop or not isinstance(own, dict):
+        return
+    kept = dict(loop)
+    successes = kept.pop("successes")
+    if len(successes) == len(kept["episodes"]):
+        pairs = zip(kept["episodes"], successes, strict=True)
+        kept["episodes"] = [(*episode, 0, False, float(success), None) for episode, success in pairs]
+    state[LOOP] = kept
+    state[TRAINER] = own | {"progress": own["progress"] | {"reports_success": bool(successes)}}
 
 
 def stage_and_results(saved: Any) -> Any:

@@ -12,7 +12,7 @@ from rlrun.config.schema import config
 from rlrun.core.logged import log
 from rlrun.errors import RunError, reason
 from rlrun.module import Module
-from rlrun.types import Return
+from rlrun.types import Episode, Return
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Callback(Module):
 
     By default a callback must not change the run: rows and weights are the same without it. A callback that changes the
     agent, the environments or anything else that the run depends on must set `changes`. State in buffers, submodules or
-    `get_extra_state` is saved in snapshots. `run` is set before `on_start`.
+    `get_extra_state` is saved in snapshots. `run` is set before `on_start`, `episode` before `on_episode`.
     """
 
     changes: ClassVar[str | None] = None  # what the callback changes in the run, such as "the learning rate"
@@ -41,6 +41,7 @@ class Callback(Module):
         pass
 
     run: RunView
+    episode: Episode  # the episode of `on_episode`, with its end and its success
 
     def __init__(self, cfg: Any = None):
         super().__init__()
@@ -87,6 +88,12 @@ class Callbacks(nn.ModuleList):
         for callback in self:
             callback.run = view
         self.call("on_start")
+
+    def end_episode(self, episode: Episode) -> None:
+        """Hands an episode to every callback and calls `on_episode`."""
+        for callback in self:
+            callback.episode = episode
+        self.call("on_episode", episode.returned, episode.length)
 
     def call(self, event: str, *values: Any) -> None:
         """Calls a method of every callback with copies of the values. Raises RunError if one of them raises."""

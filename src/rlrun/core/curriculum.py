@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from rlrun.config.schema import PositiveInt, config, parse
 from rlrun.errors import ConfigError
 from rlrun.module import Module
-from rlrun.types import Return
+from rlrun.types import Episode
 
 RESOLUTION = 100  # values between two points of a linear schedule, so that environments rarely get a new one
 MOST_RESULTS = 1_000_000  # episodes in a mean
@@ -111,11 +111,11 @@ class Curriculum(Module):
         for name, values in by_attribute(schedules):
             self.scheduled.append(Parameter(name, parse(ParameterSchedule, values, f"env.schedule.{name}")))
 
-    def observe(self, episodes: Iterable[tuple[Return, int]], successes: Iterable[bool]) -> None:
-        """Counts the training episodes that ended in a step: their returns and lengths, and the reported successes."""
+    def observe(self, episodes: Iterable[Episode]) -> None:
+        """Counts the training episodes that ended in a step. One whose last step reported no success has success 0."""
         results: dict[str, list[Any]] = {
-            "return": [episode_return for episode_return, _ in episodes],
-            "success": [*successes],
+            "return": [episode.returned for episode in episodes],
+            "success": [episode.success or 0.0 for episode in episodes],
         }
         for parameter in self.scheduled:
             for result in results.get(parameter.cfg.by, ()):

@@ -16,7 +16,7 @@ from rlrun.core.measures import Measures
 from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
-from rlrun.types import Batch, Context, Metrics, Return, Step, measured
+from rlrun.types import Batch, Context, Episode, Metrics, Step, measured
 
 
 class Loop(Module):
@@ -36,9 +36,8 @@ class Loop(Module):
         self.steps = self.updates = 0
         self.clock = Clock()
         self.collector = Collector(agent, addons, env, self.clock)
-        # The trainer reads and empties the next three lists.
-        self.episodes: list[tuple[Return, int]] = []  # return and length of each ended episode
-        self.successes: list[bool] = []  # of ended episodes, in environments that report success
+        # The trainer reads and empties the next two lists.
+        self.episodes: list[Episode] = []  # that ended
         self.restarted: list[str] = []  # a line for each environment that failed and was created again
         self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by `key=value` of its setting
         self.means = Means(env.device)  # metrics of the updates since the last log row
@@ -116,18 +115,23 @@ class Loop(Module):
             self.measures.add(numbers)
         self.episodes.extend(info["episodes"])
         if len(info) > 1:
-            self.successes.extend(info.get("success", {}).values())
             self.restarted.extend(info.get("restarted", ()))
             self.measures.add(info.get("measures", {}))
             add_logged(self.logged, info.get("logged", ()))
         if self.curriculum is not None:
-            self.curriculum.observe(info["episodes"], info.get("success", {}).values())
+            self.curriculum.observe(info["episodes"])
         return step
 
     def set_parameters(self) -> None:
         """Passes the current values of scheduled parameters to the environments. Called when a run is resumed too."""
         if self.curriculum is not None:
-            self.env.set_parameters(self.curriculum.values(self.steps, min(1.0, self.steps / self.horizon)))
+            self.env.set_parameters(self.env_parameters())
+
+    def env_parameters(self) -> dict[str, float]:
+        """Returns the current values of scheduled parameters of the environments."""
+        if self.curriculum is None:
+            return {}
+        return self.curriculum.values(self.steps, min(1.0, self.steps / self.horizon))
 
     def fetch_episodes(self) -> None:
         """Reads the episodes that ended in a simulator on a GPU. Called rarely, because it waits for the GPU."""
@@ -157,8 +161,7 @@ class Loop(Module):
             "steps": self.steps,
             "updates": self.updates,
             "horizon": self.horizon,
-            "episodes": self.episodes,
-            "successes": self.successes,
+            "episodes": [tuple(episode) for episode in self.episodes],
             "obs": self.obs,
             "carry": self.carry,
         }
@@ -174,4 +177,4 @@ class Loop(Module):
             if now is not None and not isinstance(value, expected):
                 raise ValueError(f"{name} is no {type(now).__name__}")
             setattr(self, name, value)
-        self.episodes = [(returned, int(length)) for returned, length in self.episodes]
+        self.episodes = [Episode(*episode)._replace(length=int(episode[1])) for episode in self.episodes]

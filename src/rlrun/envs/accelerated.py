@@ -19,7 +19,7 @@ from rlrun.envs.state import Tree
 from rlrun.envs.tasks import Tasks
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
-from rlrun.types import Return, Spec, Step
+from rlrun.types import Episode, Spec, Step
 
 UNREAD = 1024  # after this many vector steps, ended episodes are read from the device
 
@@ -83,8 +83,9 @@ class Accelerated(nn.Module):
         self.returns = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)  # of current episodes
         self.lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether any number was not finite
-        self.unread: list[tuple[Tensor, Tensor, Tensor]] = []  # per step: ended, returns, lengths, on the device
-        self._read: list[tuple[Return, int]] = []  # ended episodes that were read but not reported yet
+        # per step: ended, terminated, returns, lengths, on the device
+        self.unread: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._read: list[Episode] = []  # ended episodes that were read but not reported yet
         self._weight = torch.ones(self.num_envs, device=self.device)
 
     @property
@@ -122,7 +123,7 @@ class Accelerated(nn.Module):
         native = self.units.to_native(action)  # in a variable, as the simulator may read its memory later
         obs, reward, terminated, truncated, final_obs = map(self._tensors, self.simulator.step(native))
         truncated = truncated & ~terminated
-        self._count(reward, terminated | truncated, final_obs)
+        self._count(reward, terminated, truncated, final_obs)
         self.obs = obs
         return Step(obs, reward, terminated, truncated, final_obs, action, self._weight, {"episodes": []})
 
@@ -136,8 +137,8 @@ class Accelerated(nn.Module):
     def render(self) -> np.ndarray:
         raise ConfigError(f"env {self.name}: a simulator draws no images")
 
-    def pending_episodes(self) -> list[tuple[Return, int]]:
-        """Returns (return, length) of the episodes that ended since the last call. Waits for the device.
+    def pending_episodes(self) -> list[Episode]:
+        """Returns the episodes that ended since the last call. Waits for the device.
 
         Raises RunError if a reward or an observation was not finite.
         """
@@ -165,9 +166,10 @@ class Accelerated(nn.Module):
         self.seed, self.obs = None, on(self.device, tree["obs"])
         self.returns, self.lengths = tree["returns"].to(self.device), tree["lengths"].to(self.device)
 
-    def _count(self, reward: Tensor, ended: Tensor, obs: Any) -> None:
+    def _count(self, reward: Tensor, terminated: Tensor, truncated: Tensor, obs: Any) -> None:
+        ended = terminated | truncated
         self.returns, self.lengths = self.returns + reward, self.lengths + 1
-        self.unread.append((ended, self.returns, self.lengths))
+        self.unread.append((ended, terminated, self.returns, self.lengths))
         self.returns, self.lengths = self.returns.masked_fill(ended, 0.0), self.lengths.masked_fill(ended, 0)
         self.broken = self.broken | ~_finite({"reward": reward, "obs": obs})
         if len(self.unread) == UNREAD:
@@ -178,8 +180,10 @@ class Accelerated(nn.Module):
             return
         if self.broken:
             raise RunError(f"env {self.name}: a reward or observation was not finite, at or before step {self.steps}")
-        ended, returns, lengths = map(torch.stack, zip(*self.unread, strict=True))
-        self._read += zip(returns[ended].tolist(), lengths[ended].tolist(), strict=True)
+        ended, terminated, returns, lengths = map(torch.stack, zip(*self.unread, strict=True))
+        envs = ended.nonzero()[:, 1]
+        columns = [column.tolist() for column in (returns[ended], lengths[ended], envs, terminated[ended])]
+        self._read += map(Episode, *columns)
         self.unread = []
 
     def _tensors(self, tree: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from rlrun.envs.returned import SUCCESS
 from rlrun.envs.slot import EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.wrappers import CONTINUES
@@ -33,7 +34,7 @@ class Raw(NamedTuple):
     final_obs: Obs | None  # the true successors; None if they equal obs in all rows, so that nothing is copied
     weight: np.ndarray | None  # 0 for rows that are not transitions; None: all rows are transitions
     measures: dict[str, np.ndarray] | None = None  # name -> [num_envs], further results of the step
-    success: np.ndarray | None = None  # [num_envs]: 0 or 1 for ended episodes, NaN if not reported
+    success: np.ndarray | None = None  # [num_envs]: 0 to 1, NaN where the step reported none
     logged: list[tuple[str, float]] | None = None  # names and values that environments logged
     continues: np.ndarray | None = None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
     own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
@@ -86,7 +87,7 @@ class Disabled(SameStep):
         check_no_final(infos)
         ended = terminated | truncated
         if not ended.any():
-            return Raw(obs, reward, terminated, truncated, None, None)
+            return Raw(obs, reward, terminated, truncated, None, None, success=success(infos))
         final = copied(obs)
         obs, _ = self.venv.reset(options={"reset_mask": ended})
         return Raw(obs, reward, terminated, truncated, final, None, success=success(infos))
@@ -178,16 +179,24 @@ def check_no_final(infos: dict[str, Any]) -> None:
 
 
 def success(infos: dict[str, Any]) -> np.ndarray | None:
-    """Returns the successes [num_envs] that infos report: 0 or 1, NaN for rows without a report. None: no reports.
+    """Returns the successes [num_envs] that infos report: 0 to 1, NaN for rows without a report. None: no reports.
 
-    In Gymnasium's merged infos the entry `_key` marks the rows that reported `key`.
+    In Gymnasium's merged infos the entry `_key` marks the rows that reported `key`. For rows whose episode ended,
+    `final_info` holds the infos of the step, and the others are those of the reset.
     """
-    infos = infos.get("final_info", infos)
-    for key in ("is_success", "success"):
+    found = None
+    for key in SUCCESS:
         if key in infos:
-            reported = np.asarray(infos[key], np.float64)
-            return np.where(infos.get(f"_{key}", True), reported, np.nan)
-    return None
+            found = np.where(infos.get(f"_{key}", True), np.asarray(infos[key], np.float64), np.nan)
+            break
+    if "final_info" not in infos:
+        return found
+    final = success(infos["final_info"])
+    if found is None:
+        return final
+    if final is None:
+        final = np.full(len(found), np.nan)
+    return np.where(infos.get("_final_info", True), final, found)
 
 
 def copied(obs: Obs) -> Obs:

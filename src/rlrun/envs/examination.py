@@ -74,7 +74,7 @@ def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack)
         with contextlib.suppress(Exception):
             slot.close()
     report(pipe, masked, recipe.kwargs)
-    report(pipe, self_test(replace(recipe, masked=masked)), recipe.kwargs)
+    report(pipe, self_test(replace(recipe, masked=masked, log_info=())), recipe.kwargs)
 
 
 def report(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:

@@ -81,7 +81,7 @@ class VectorPool(VectorEnv):
                 truncated[index] = True
                 infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = rows_of(self.observations, index)
                 continue
-            reward, terminated[index], truncated[index], held, logged, final, success, own_return, continues = result
+            reward, terminated[index], truncated[index], held, logged, success, final, own_return, continues = result
             rewards[index] = reward
             if held is not None:
                 infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = held.n_steps

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 WHOLE = "biu"  # kinds of dtypes: bool, signed, unsigned
+SUCCESS = ("is_success", "success")  # names of infos that report whether a step was a success
 NUMBER = int | float | np.integer | np.floating | np.bool_
 
 

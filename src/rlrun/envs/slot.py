@@ -1,6 +1,7 @@
 """The outermost wrapper of each single environment in a batch; in a worker if `env.backend=async`."""
 
 import copy
+import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,16 +11,18 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from rlrun.config.check import nearest
 from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
 from rlrun.envs.hold import HELD, Held, holds
 from rlrun.envs.obs_adapter import LATE_MASK, ignores_masks
 from rlrun.envs.replay import Episode
-from rlrun.envs.returned import ReturnedError, check_observation, flag
+from rlrun.envs.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
 from rlrun.envs.returned import reward as read_reward
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.envs.wrappers import CONTINUES
+from rlrun.errors import printable
 from rlrun.imports import traced
 from rlrun.types import MASK
 
@@ -53,9 +56,9 @@ class Form(NamedTuple):
 class EnvSlot(gym.Wrapper):
     """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
-    Infos are dropped, because they are slow to merge and to send. Only three values are kept for an episode that ended:
-    whether it was a success, its original return if an OwnReward wrapper computes it, and whether it goes on after the
-    reset; and one for a step with a held action.
+    Infos are dropped, because they are slow to merge and to send. Of a step, whether it was a success, the numbers of
+    `env.log_info` and the held action are kept; of an episode that ended, its original return if an OwnReward wrapper
+    computes it, and whether it goes on after the reset.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
@@ -89,7 +92,9 @@ class EnvSlot(gym.Wrapper):
         self.episode: Episode | None = None
         self.begun = False  # whether the environment has been reset since `make`
         self.held: Held | None = None  # what the last step reports, if it held an action
-        self.success: bool | None = None  # set by a step that ends an episode; None if not reported
+        self.success: float | None = None  # from 0 to 1, as the last step reported it; None if it did not
+        self.absent = set(log_info)  # names that no info of the first episode has held so far
+        self.found: set[str] = set()  # other names in these infos
         self.continues = False  # whether the last reset went on with the episode, for example after a lost life
         self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
 
@@ -108,16 +113,15 @@ class EnvSlot(gym.Wrapper):
             self.held = info.get(HELD)
             if self.held is not None:
                 self.held = self.held._replace(reward=read_reward(self.held.reward, self.reward_shape))
+            self.success = reported_success(info)
+            self.logged = take_logged() + self._info_numbers(info)
         except Exception as error:
             raise fault(self.index, error) from error
-        self.logged = take_logged()
-        for key in self.log_info:
-            if key in info:
-                self.logged.append((key, number(self.index, key, info[key])))
-        self.success = self.own_return = None
+        self.own_return = None
         if terminated or truncated:
-            self.success = info.get("is_success", info.get("success"))
             self.own_return = self._own_return(reward)
+            if self.absent:
+                self._report_absent()
         if self.episode is not None:
             if self.recording:
                 self.episode.add(action, obs)
@@ -142,19 +146,19 @@ class EnvSlot(gym.Wrapper):
     def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, held, logged, final, success, own_return,
-        continues)). `final` is the last observation of an episode that ended, else None; `success`, `own_return` and
-        `continues` (whether only the agent's episode ended, as with a lost life) belong to that episode.
+        Returns (obs to act on next, (reward, terminated, truncated, held, logged, success, final, own_return,
+        continues)). `final` is the last observation of an episode that ended, else None; `own_return` and `continues`
+        (whether only the agent's episode ended, as with a lost life) belong to that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
-        held, logged = self.held, self.logged
+        held, logged, success = self.held, self.logged, self.success
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, held, logged, None, None, None, False)
+            return obs, (reward, terminated, truncated, held, logged, success, None, None, False)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
-        success, own_return = self.success, self.own_return
+        own_return = self.own_return
         obs = self.reset()[0]
         logged = [*logged, *take_logged()]
-        return obs, (reward, terminated, truncated, held, logged, final, success, own_return, self.continues)
+        return obs, (reward, terminated, truncated, held, logged, success, final, own_return, self.continues)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
@@ -272,6 +276,28 @@ class EnvSlot(gym.Wrapper):
             recorder.restart()
         return obs
 
+    def _info_numbers(self, info: dict[str, Any]) -> Logged:
+        """Returns the entries of infos that `env.log_info` names. A step that does not report success logs 0."""
+        found = []
+        for key in self.log_info:
+            if key in info:
+                found.append((key, number(f"env.log_info: info[{key!r}]", info[key])))
+            elif key in SUCCESS:
+                found.append((key, 0.0))
+        if self.absent:
+            self.absent.difference_update(info)
+            self.found.update(info)
+        return found
+
+    def _report_absent(self) -> None:
+        """Warns about names of `env.log_info` that no info of the first episode had."""
+        if self.index == 0:
+            for key in sorted(self.absent):
+                suggestion = nearest(key, self.found) or f"; they have {', '.join(sorted(self.found)) or 'no entries'}"
+                line = f"env.log_info: no info of the first episode has {key!r}{suggestion}"
+                logging.getLogger(__name__).warning("%s", printable(line))
+        self.absent = set()
+
     def _check(self, obs: Any, info: dict[str, Any]) -> None:
         """Raises ReturnedError for an observation that cannot be stored, or a mask that would not be used."""
         check_observation(self.declared, obs)
@@ -365,12 +391,13 @@ def owner(env: gym.Env, name: str) -> gym.Env:
     return env.unwrapped
 
 
-def number(index: int, key: str, value: Any) -> float:
-    """Returns an entry of infos as a number. Raises EnvError if it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise EnvError(index, f"env.log_info: info[{key!r}] is {type(value).__name__}, not a number") from error
+def reported_success(info: dict[str, Any]) -> float | None:
+    """Returns the success that an info reports, from 0 to 1; None if it does not. Raises ReturnedError."""
+    for key in SUCCESS:
+        value = info.get(key)
+        if value is not None:
+            return fraction(f"info[{key!r}]", value)
+    return None
 
 
 def fault(index: int, error: Exception) -> EnvError:

@@ -38,7 +38,7 @@ from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
-from rlrun.types import MASK, Return, Spec, Step
+from rlrun.types import MASK, Episode, Spec, Step
 
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
@@ -54,6 +54,7 @@ class Clock:
         # sums of rewards of the current episodes, which do not end where only the agent's episode ends (a lost life)
         self.returns = np.zeros((num_envs, *reward_shape))
         self.begun = np.full(num_envs, steps)  # `steps` when the current episodes began
+        self.successes = np.full(num_envs, np.nan)  # sums of the successes that steps reported; NaN without a report
         self.obs: Any = None  # tensors to act on next; None before the first reset
         # index -> reason, for environments whose state could not be restored; the next step starts new episodes there
         self.cut: dict[int, str] = {}
@@ -222,7 +223,7 @@ class VectorEnv(nn.Module):
         for index, seed in seeds.items():
             self.seeds[index] = seed
             self.pool.start(index, seed)
-            clock.returns[index], clock.begun[index] = 0.0, clock.steps
+            clock.returns[index], clock.begun[index], clock.successes[index] = 0.0, clock.steps, np.nan
         self._check_lost()
         clock.obs = self._tensors(self.pool.observations, "observation")
         return clock.obs
@@ -316,7 +317,7 @@ class VectorEnv(nn.Module):
         except ValueError as error:
             raise ConfigError(f"env {self.name}: draws {error}") from None
 
-    def pending_episodes(self) -> list[tuple[Return, int]]:
+    def pending_episodes(self) -> list[Episode]:
         """Returns ended episodes that no step has reported: always none, because every step reports its own."""
         return []
 
@@ -372,6 +373,8 @@ class VectorEnv(nn.Module):
             envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
         tree = {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+        if not np.isnan(clock.successes).all():
+            tree["successes"] = clock.successes.copy()
         if self.tasks.number:
             tree["tasks"] = self.tasks.number
         return tree
@@ -388,6 +391,8 @@ class VectorEnv(nn.Module):
         clock.obs = self._tensors(tree["obs"], "observation")
         clock.cut = self._refused = self._restore(tree["envs"])
         clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()
+        if "successes" in tree:
+            clock.successes = tree["successes"].copy()
 
     def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
         """Restores every environment. Returns index -> reason for those that could not be restored."""
@@ -469,6 +474,8 @@ class VectorEnv(nn.Module):
         clock = self.clock
         info: dict[str, Any] = {"episodes": []}
         clock.returns += raw.reward
+        if raw.success is not None:
+            self._count_successes(raw)
         if raw.measures:
             info["measures"] = raw.measures
         if raw.n_steps is not None and raw.drawn_rewards is not None:
@@ -489,16 +496,27 @@ class VectorEnv(nn.Module):
         real = over
         if raw.weight is not None:
             real = over & (raw.weight > 0)
-        lengths = clock.steps - clock.begun[real]
-        info["episodes"] = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
-        clock.returns[over], clock.begun[over] = 0.0, clock.steps
+        rows = np.flatnonzero(real)
+        lengths = clock.steps - clock.begun[rows]
+        success = np.full(len(rows), np.nan)
         if raw.success is not None:
-            reported = np.flatnonzero(real & ~np.isnan(raw.success))
-            if len(reported):
-                info["success"] = {int(index): bool(raw.success[index]) for index in reported}
+            success = raw.success[rows]
+        columns = [clock.returns[rows], lengths, rows, raw.terminated[rows]]
+        columns += [with_none(success), with_none(clock.successes[rows] / lengths)]
+        info["episodes"] = list(map(Episode, *(column.tolist() for column in columns)))
+        clock.returns[over], clock.begun[over], clock.successes[over] = 0.0, clock.steps, np.nan
         if raw.own_returns:
             info["own_returns"] = raw.own_returns
         return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
+
+    def _count_successes(self, raw: Raw) -> None:
+        """Adds the successes that the steps reported to those of the current episodes."""
+        assert raw.success is not None
+        reported = ~np.isnan(raw.success)
+        if raw.weight is not None:
+            reported &= raw.weight > 0
+        successes = self.clock.successes
+        successes[reported] = np.nan_to_num(successes[reported]) + raw.success[reported]
 
     def _cut(self, actions: np.ndarray) -> Step:
         """Starts new episodes in all environments, after a restore without saved states.
@@ -507,7 +525,7 @@ class VectorEnv(nn.Module):
         """
         before, clock = self.clock.obs, self.clock
         clock.obs, clock.cut = self._tensors(self._reset(self._next_seeds()), "observation"), {}
-        clock.returns[:], clock.begun[:] = 0.0, clock.steps
+        clock.returns[:], clock.begun[:], clock.successes[:] = 0.0, clock.steps, np.nan
         weight = torch.zeros_like(self._ones)
         reward = weight.new_zeros(self.num_envs, *self.reward_shape)
         n_steps = self._ones if self.spec.holds else None
@@ -582,6 +600,13 @@ class VectorEnv(nn.Module):
 def finite(values: np.ndarray) -> bool:
     """Returns whether every number is finite."""
     return np.count_nonzero(np.isfinite(values)) == values.size  # three times faster than all()
+
+
+def with_none(values: np.ndarray) -> np.ndarray:
+    """Returns numbers with None in place of NaN."""
+    found = values.astype(object)
+    found[np.isnan(values)] = None
+    return found
 
 
 def child_seed(seed: np.random.SeedSequence, index: int) -> int:

@@ -23,7 +23,7 @@ class EpisodeResult(NamedTuple):
 
     episode_return: float
     length: int
-    success: bool | None  # None if the environment does not report it
+    success: float | None  # from 0 to 1; None if the environment does not report it
     returned: Return  # for reward vectors the sum of each component, else the same as `episode_return`
     env: int  # index of the environment, which is that of its task
 
@@ -64,15 +64,15 @@ def of_tasks(tasks: list[Task], before: list[EpisodeResult], after: list[Episode
         for phase, results in (("before", before), ("after", after)):
             own = [result for result in results if result.env == index]
             found[f"eval/task_{index}/return_{phase}"] = float(np.mean([result.episode_return for result in own]))
-            reported = [result.success for result in own if result.success is not None]
-            if reported:
-                found[f"eval/task_{index}/success_{phase}"] = float(np.mean(reported))
+            rate = success_rate(own)
+            if rate is not None:
+                found[f"eval/task_{index}/success_{phase}"] = rate
     return found
 
 
 def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[str, float]:
     """Returns the metrics `eval/*` of these episodes."""
-    returns, lengths, successes, returned, _ = zip(*results, strict=True)
+    returns, lengths, _, returned, _ = zip(*results, strict=True)
     metrics = {
         "eval/return_mean": float(np.mean(returns)),
         **spread("eval", returns),
@@ -80,10 +80,17 @@ def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[s
         **components("eval", returned),
         **shortfall(returned, lengths, objective),
     }
-    reported = [success for success in successes if success is not None]
-    if reported:
-        metrics["eval/success_rate"] = float(np.mean(reported))
+    rate = success_rate(results)
+    if rate is not None:
+        metrics["eval/success_rate"] = rate
     return metrics
+
+
+def success_rate(results: list[EpisodeResult]) -> float | None:
+    """Returns the fraction of successful episodes; one without a report is none. None if no episode has a report."""
+    if all(result.success is None for result in results):
+        return None
+    return float(np.mean([result.success or 0.0 for result in results]))
 
 
 def episodes_per_env(episodes: int, num_envs: int) -> np.ndarray:
@@ -131,19 +138,19 @@ def play(
         running_return += weight[:, None] * step.reward.cpu().numpy().astype(np.float64).reshape(num_envs, -1)
         running_length += weight.astype(np.int64)
         ended = step.terminated | step.truncated
+        success = {episode.env: episode.success for episode in step.info["episodes"]}
         for i in np.flatnonzero(ended.cpu().numpy()):
             if remaining[i] and weight[i]:  # weight 0: a restart of the environment cut the episode, so it is repeated
                 remaining[i] -= 1
                 total = step.info.get("own_returns", {}).get(i, running_return[i])
-                success = step.info.get("success", {}).get(i)
-                results.append(_result(total, int(running_length[i]), success, int(i), objective))
+                results.append(_result(total, int(running_length[i]), success.get(i), int(i), objective))
             running_return[i] = running_length[i] = 0
         obs, carry = step.obs, carried(extras, ended)
     return results
 
 
 def _result(
-    total: np.ndarray, length: int, success: bool | None, env: int, objective: Objective | None
+    total: np.ndarray, length: int, success: float | None, env: int, objective: Objective | None
 ) -> EpisodeResult:
     """Returns the result of an episode. total: the sum of each component of the reward, [reward_dim]."""
     returned: Return = float(total[0])

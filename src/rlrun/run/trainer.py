@@ -22,6 +22,7 @@ from rlrun.run.returns import components, score, spread
 from rlrun.run.signals import Signals
 from rlrun.run.stopping import StoppingRules
 from rlrun.snapshot.store import BEST, step_name
+from rlrun.types import Episode
 
 
 class Log(Protocol):
@@ -64,6 +65,7 @@ class Progress:
     final_return: float | None = None
     episodes: int = 0
     returns: float = 0.0  # sum of the returns of all episodes
+    reports_success: bool = False  # whether an environment has reported success, in any episode
     # steps up to which log rows and evaluations are complete; named `settled` in snapshots
     logged_until: Annotated[int, pydantic.Field(alias="settled")] = 0
 
@@ -158,8 +160,8 @@ class Trainer:
 
     def call_for_episodes(self) -> None:
         """Calls the callbacks for every episode that has ended since the last call."""
-        for episode_return, length in self.loop.episodes[self.called_for :]:
-            self.callbacks.call("on_episode", episode_return, length)
+        for episode in self.loop.episodes[self.called_for :]:
+            self.callbacks.end_episode(episode)
         self.called_for = len(self.loop.episodes)
 
     def stop(self, reason: str) -> None:
@@ -196,6 +198,8 @@ class Trainer:
         values = self.time_metrics()
         if with_evaluation:
             values |= self.evaluate(loop.steps)
+            if progress.reports_success:  # in an evaluation without any report, no episode was a success
+                values.setdefault("eval/success_rate", 0.0)
             take_logged()  # numbers of the evaluation are no metrics of the training
             progress.final_return = values["eval/return_mean"]
             self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
@@ -232,36 +236,48 @@ class Trainer:
         if self.callbacks:
             self.call_for_episodes()
         self.called_for = 0
-        ended, successes = loop.episodes, loop.successes
+        ended, loop.episodes = loop.episodes, []
         progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": progress.episodes}
         if ended:
-            returns, lengths = zip(*ended, strict=True)
+            returns = [episode.returned for episode in ended]
             scores = [score(one, loop.objective) for one in returns]
             total = sum(scores)
             progress.returns += total
             values["train/return_mean"] = total / len(ended)
             values |= spread("train", scores)
             values["train/return_smooth"] = progress.returns / progress.episodes
-            values["train/length_mean"] = sum(lengths) / len(ended)
-            values |= components("train", returns)
-        if successes:
-            values["train/success_rate"] = sum(successes) / len(successes)
-        loop.episodes, loop.successes = [], []
+            values["train/length_mean"] = sum(episode.length for episode in ended) / len(ended)
+            values |= components("train", returns) | self.success_metrics(ended)
         for name, value in loop.measures.drain().items():
             values[f"train/{name}"] = value
         return values
 
+    def success_metrics(self, ended: list[Episode]) -> dict[str, float]:
+        """Returns the fractions of episodes and of steps with success, once an environment has reported any.
+
+        From then on, episodes and steps without a report count as 0, because some environments report successes only.
+        """
+        progress = self.progress
+        progress.reports_success |= any(episode.success_fraction is not None for episode in ended)
+        if not progress.reports_success:
+            return {}
+        return {
+            "train/success_rate": sum(episode.success or 0.0 for episode in ended) / len(ended),
+            "train/success_fraction": sum(episode.success_fraction or 0.0 for episode in ended) / len(ended),
+        }
+
     def agent_metrics(self) -> dict[str, float]:
-        """Returns the learning rates of the agent's optimisers, scheduled hyperparameters, and numbers such as
-        epsilon."""
+        """Returns the learning rates of the agent's optimisers, scheduled hyperparameters and environment parameters,
+        and numbers such as epsilon."""
         values = {}
         for path, optim in self.optims:
             if path.startswith("agent."):
                 values[f"train/{learning_rate_name(path)}"] = float(optim.learning_rate)
         for name, value in (self.loop.agent.report() | self.loop.schedules.report()).items():
             values[f"train/{name}"] = float(value)
-        return values
+        scheduled = {f"train/env.{name}": value for name, value in self.loop.env_parameters().items()}
+        return values | scheduled
 
     def time_metrics(self) -> dict[str, float]:
         """Returns steps and updates per second since the last row, the fraction of time in each phase, and memory."""

@@ -18,7 +18,7 @@ def test_bandit_reward_and_regret_of_an_arm(make_env):
     assert abs(step.reward[::2].mean() - 0.25) < 4 * np.sqrt(0.1875 / 2000) and step.reward[1::2].eq(1).all()
     assert step.info["measures"]["regret"].tolist() == [0.5, 0.0] * 2000
     assert step.info["measures"]["best_arm"].tolist() == [False, True] * 2000
-    assert [length for _, length in step.info["episodes"]] == [1] * 4000
+    assert [episode.length for episode in step.info["episodes"]] == [1] * 4000
 
 
 def test_gaussian_rewards_have_the_given_moments(make_env):
