@@ -12,7 +12,7 @@ from rlrun.envs.builtin.probes import Counter
 from rlrun.envs.pool import SyncPool
 from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
-from rlrun.errors import RunError
+from rlrun.errors import ConfigError, RunError
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP]
 
@@ -208,3 +208,79 @@ def test_text_is_no_success():
     env.reset()
     with pytest.raises(RunError, match=r"step 1: info\['is_success'\] is 'yes' instead of being a number"):
         env.step(torch.zeros(1, dtype=torch.long))
+
+
+class Clocks(gym.vector.VectorEnv):
+    """Two environments that show the step of an episode, which a time limit cuts at step 3. Both reset in that step."""
+
+    num_envs = 2
+    single_observation_space, single_action_space = gym.spaces.Box(0, 9, (1,)), gym.spaces.Discrete(2)
+
+    def __init__(self, infos, mode=AutoresetMode.SAME_STEP):
+        self.metadata = {"autoreset_mode": mode}
+        self.infos = infos
+
+    def reset(self, *, seed=None, options=None):
+        self.t = np.arange(2)
+        return self.t[:, None].astype(np.float32), {}
+
+    def step(self, actions):
+        final = self.t[:, None].astype(np.float32) + 1
+        cut = self.t == 2
+        self.t = np.where(cut, 0, self.t + 1)
+        infos = self.infos(final, cut) if cut.any() else {}
+        return self.t[:, None].astype(np.float32), np.ones(2), np.zeros(2, bool), cut, infos
+
+
+def as_objects(final, cut):
+    return np.array([row if over else None for row, over in zip(final, cut, strict=True)] + [None], object)[:2]
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        lambda final, cut: {"final_obs": as_objects(final, cut), "_final_obs": cut},
+        lambda final, cut: {"final_observation": as_objects(final, cut), "_final_observation": cut},
+        lambda final, cut: {"final_obs": np.where(cut[:, None], final, 99), "_final_obs": cut},
+        lambda final, cut: {"final_obs": np.where(cut[:, None], final, 99)},  # as ALE's vector env
+    ],
+)
+def test_same_step_reads_final_observations_of_ended_rows_only(infos):
+    env = VectorEnv(Clocks(infos), np.random.SeedSequence(0))
+    env.reset()
+    steps = [env.step(torch.zeros(2, dtype=torch.long)) for _ in range(3)]
+    assert [step.final_obs.flatten().tolist() for step in steps] == [[1, 2], [2, 3], [3, 1]]
+    assert [step.obs.flatten().tolist() for step in steps] == [[1, 2], [2, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        lambda final, cut: {},
+        lambda final, cut: {"is_success": cut},
+        lambda final, cut: {"final_obs": np.full(2, None)},
+        lambda final, cut: {"final_obs": final, "_final_obs": np.zeros(2, bool)},
+    ],
+)
+def test_same_step_refuses_truncated_episodes_without_final_observation(infos):
+    env = VectorEnv(Clocks(infos), np.random.SeedSequence(0), name="Clocks")
+    env.reset()
+    env.step(torch.zeros(2, dtype=torch.long))
+    with pytest.raises(RunError, match=r"Clocks #1, seed .*, step 2: its episode is truncated .* no final_obs"):
+        env.step(torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+@pytest.mark.parametrize("key", ["final_obs", "final_observation"])
+def test_other_autoreset_modes_refuse_final_observations(mode, key):
+    env = VectorEnv(Clocks(lambda final, cut: {key: as_objects(final, cut)}, mode), np.random.SeedSequence(0))
+    env.reset()
+    env.step(torch.zeros(2, dtype=torch.long))
+    with pytest.raises(RunError, match=f"infos hold {key}, so its autoreset_mode must be SAME_STEP"):
+        env.step(torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize("mode", [None, "sometimes"])
+def test_an_undeclared_autoreset_mode_is_refused(mode):
+    with pytest.raises(ConfigError, match=rf"Clocks.metadata\['autoreset_mode'\] is {mode}; declare"):
+        VectorEnv(Clocks(lambda final, cut: {}, mode), np.random.SeedSequence(0))
