@@ -1,13 +1,17 @@
 """The registry: names become classes, and only the modules that are needed are imported."""
 
+import copy
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlrun import registry
+from rlrun.config.schema import config
 from rlrun.errors import ConfigError
 
 SOURCE = Path(registry.__file__).parent
@@ -73,3 +77,22 @@ def test_registering_a_name_twice_is_refused() -> None:
 
         @registry.register("algo", "of_a_test")
         class Second: ...
+
+
+@pytest.mark.parametrize("decorated", [config, dataclass], ids=["config", "dataclass"])
+def test_settings_refuse_assignment_and_name_schedules(plugin_parts: None, decorated: Any) -> None:
+    class Config:
+        beta: float
+
+    Config = decorated(Config)
+
+    @registry.register("algo", "of_a_test")
+    class Part:
+        pass
+
+    Part.Config = Config  # type: ignore[attr-defined]
+    _, cfg = registry.configured("algo", "of_a_test", {"beta": 0.5}, "algo")
+    with pytest.raises(FrozenInstanceError, match=r"^cfg\.beta=0\.1: .* Scheduled\[.*algo\.schedule\.beta"):
+        cfg.beta = 0.1
+    assert cfg.beta == 0.5 and isinstance(cfg, Config) and repr(cfg).endswith("Config(beta=0.5)")
+    assert replace(cfg, beta=0.1).beta == 0.1 and copy.deepcopy(cfg) == cfg

@@ -3,7 +3,7 @@
 import copy
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -32,7 +32,31 @@ def config(cls: type[T]) -> type[T]:
         is_setting = name in cls.__annotations__ and get_origin(cls.__annotations__[name]) is not ClassVar
         if is_setting and isinstance(value, list | dict):
             setattr(cls, name, field(default_factory=partial(copy.deepcopy, value)))
-    return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=SETTINGS)(cls)  # type: ignore[return-value]
+    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=SETTINGS)(cls)
+    made.__setattr__ = refuse_assignment  # type: ignore[method-assign,assignment]  # dataclasses' own gives no advice
+    return made  # type: ignore[return-value]
+
+
+def refuse_assignment(self: object, name: str, value: object) -> None:
+    """Raises FrozenInstanceError."""
+    raise FrozenInstanceError(
+        f"cfg.{name}={value}: a setting is constant in a run; declare it as Scheduled[...] in its Config and use "
+        f"algo.schedule.{name}, or keep a number that changes in a buffer (self.register_buffer)"
+    )
+
+
+@cache
+def constant(cls: type) -> type:
+    """Returns a subclass of a dataclass whose fields cannot be assigned after `__init__`."""
+
+    class Constant(cls):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any):
+            self.__dict__.update(cls(*args, **kwargs).__dict__)
+
+        __setattr__ = refuse_assignment
+
+    Constant.__name__, Constant.__qualname__ = cls.__name__, cls.__qualname__
+    return Constant
 
 
 @config
@@ -312,6 +336,9 @@ def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
 
     Raises ConfigError with one line per fault, each with its dotted key.
     """
+    made: type[T] = cls
+    if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # a dataclass of a user without @config
+        made = constant(cls)  # type: ignore[arg-type]
     values = dict(values)
     faults: list[str] = []
     for name, section in _sections_of(cls).items():  # type: ignore[arg-type]
@@ -322,7 +349,7 @@ def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
                 faults += error.faults
                 values[name] = object.__new__(section)  # a placeholder, so that the other settings are checked too
     try:
-        built = cls(**values)
+        built = made(**values)
     except pydantic.ValidationError as error:
         lines: dict[str, str] = {}  # a union like `int | None` gives a fault for each member; the first is enough
         for fault in error.errors():
