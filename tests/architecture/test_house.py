@@ -66,8 +66,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "lock", "files", "imports", "errors",
     ),
     "engine": (
-        "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
-        "types", "errors", "operating_system",
+        "engine", "core.agent", "core.state", "core.random", "core.logged", "core.breakable", "functional.fused",
+        "config.schema", "types", "errors", "operating_system",
     ),
 }  # fmt: skip
 

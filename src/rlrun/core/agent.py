@@ -21,8 +21,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(method: F) -> F:
     """Marks a method that the engine may record or compile as a whole, and then replaces on the instance.
 
-    It must have fixed shapes, draw no random numbers (`update` passes noise in), call no `.item()`, branch on no tensor
-    and return detached metrics.
+    It must have fixed shapes, draw no random numbers (`update` passes noise in), call no `.item()`, branch on no
+    tensor, change no Python state and return detached metrics. The same holds for the methods that it calls. Numbers
+    that change between calls should be in buffers.
     """
     method.is_kernel = True  # type: ignore[attr-defined]
     return method

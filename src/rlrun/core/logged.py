@@ -18,9 +18,9 @@ _logged: deque[tuple[str, float]] = deque(maxlen=MOST)
 def log(name: str, value: float) -> None:
     """Logs a number as the metric `custom/<name>`, which is the mean of all such numbers since the last row.
 
-    Agents, environments (also in workers) and callbacks may call it. A kernel must not: its Python code runs only when
-    it is recorded. Of the numbers of one step or update, the latest 100,000 count. Raises TypeError or ValueError if
-    the value is not a number or the name is empty.
+    Agents, environments (also in workers) and callbacks may call it. A kernel that calls it is not recorded. Of the
+    numbers of one step or update, the latest 100,000 count. Raises TypeError or ValueError if the value is not a number
+    or the name is empty.
     """
     if not str(name):
         raise ValueError("the name of a metric is empty")

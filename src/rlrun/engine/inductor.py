@@ -21,7 +21,7 @@ from rlrun.core.breakable import compiling
 from rlrun.engine.arguments import leaves
 from rlrun.engine.recorder import Call, memory, whole
 from rlrun.engine.script import Script
-from rlrun.engine.tape import MAX_VARIANTS, Taped
+from rlrun.engine.tape import KEEP_IN_A_BUFFER, MAX_VARIANTS, Taped
 from rlrun.functional.fused import plain_adam
 
 
@@ -87,14 +87,17 @@ class InductorScript(Script):
 class InductorKernel(Taped):
     """A kernel that is compiled at its first call with each kind of arguments (their shapes and types).
 
-    Its results differ from the original kernel's in the last bits, so they are not compared as in `Taped`.
+    Its results differ from the original kernel's in the last bits, so they are not compared as in `Taped`. For the same
+    reason it never runs as written because Python values change: it is compiled again, as in a run that is resumed.
     """
 
     script = InductorScript
 
     def _call_without_tape(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
-        if len(self.tapes) == MAX_VARIANTS:
+        if key not in self.tapes and len(self.tapes) == MAX_VARIANTS:
             return self.method(*args, **kwargs)
+        if key in self.reads:
+            self.log(f"is compiled again: {self.reads[key].changed()} has changed; {KEEP_IN_A_BUFFER}")
         with unchanged(self.module):
             self.method(*args, **kwargs)  # a first call may create state, such as the moments of an optimiser
             try:
@@ -102,8 +105,12 @@ class InductorKernel(Taped):
             except TorchDynamoException as error:
                 self.refused[key] = f"the compiler failed ({str(error).splitlines()[0]})"
                 self.warn(self.refused[key])
+            if key in self.trials:
+                self.method(*args, **kwargs)
+                if name := self.reads[key].changed():
+                    self._fail(f"it changes {name}")
         if key in self.trials:
-            self.tapes[key] = self.trials.pop(key).tape
+            self._accept(key)
         return self(*args, **kwargs)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.engine.arguments import leaves
+from rlrun.engine.reads import Reads
 from rlrun.engine.recorder import Call, Recorder, changed_memory, memory, whole, written
 
 PLAIN = (bool, int, float, str)
@@ -16,8 +17,9 @@ Attributes = dict[tuple[nn.Module, str], tuple[Any, int]]
 class Trial:
     """Holds a recording that has not been checked yet, and the tensors and random generators that it changes."""
 
-    def __init__(self, tape: Callable[..., Any], calls: list[Call], inputs: list[Tensor]):
+    def __init__(self, tape: Callable[..., Any], reads: Reads, calls: list[Call], inputs: list[Tensor]):
         self.tape = tape
+        self.reads = reads
         self.state = written(calls, inputs)
         self.generators: list[torch.Generator] = []  # used by the calls
         for call in calls:
@@ -51,7 +53,7 @@ class Trial:
         with Recorder() as recorder:
             out = method(*args, **kwargs)
         expected = [*leaves(out), *state, *self.draws()]
-        if name := changed_attribute(held, module):
+        if name := changed_attribute(held, module) or self.reads.changed():
             return out, f"it changes {name}"
         if not same_bits(replayed, expected):
             return out, "its recording gives different results"
