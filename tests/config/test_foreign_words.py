@@ -224,6 +224,26 @@ def test_every_suggested_key_exists_for_some_algorithm():
         ("sac", "clip_coef", "; it corresponds to algo.clip_range, which this algorithm does not have"),
         ("ppo", "use_sde", "; rlrun has no state-dependent exploration"),
         ("ppo", "policies", "; rlrun has no multi-agent training"),
+        (
+            "ppo",
+            "vf_coef",
+            "; did you mean algo.value_coef (of half the squared error, as in CleanRL; "
+            "twice that of Stable-Baselines3 and RLlib)?",
+        ),
+        ("sac", "polyak", "; did you mean algo.tau (1 - polyak)?"),
+        ("sac", "training_intensity", "; did you mean algo.loop.updates_per_step (training_intensity / batch size)?"),
+        (
+            "dqn",
+            "target_network_frequency",
+            "; did you mean algo.target_every (in updates) or "
+            "algo.target_unit (steps: target_every is in environment steps)?",
+        ),
+        ("ppo", "eval_freq", "; did you mean trainer.eval_every (in steps of all environments together)?"),
+        (
+            "ppo",
+            "num_env_runners",
+            "; did you mean env.num_envs (all environments: workers times environments of each)?",
+        ),
         ("thompson", "alpha", "; did you mean algo.alpha?"),
         ("td3", "algo.noise_std", "; did you mean algo.noise.std or algo.noise (gaussian and ou have it)?"),
         ("ddpg", "algo.noise_theta", "; did you mean algo.noise.theta or algo.noise (ou has it)?"),

@@ -9,9 +9,12 @@ names of parts.
 from collections.abc import Callable
 
 ROLLOUT = ("algo.loop.rollout_steps", "algo.loop.min_steps")
-UPDATES = ("algo.loop.updates_per_step (gradient steps divided by environment steps)", "algo.loop.update_every")
+UPDATES = (
+    "algo.loop.updates_per_step (gradient steps divided by environment steps)",
+    "algo.loop.update_every (in steps of all environments together)",
+)
 MINIBATCH = ("algo.loop.batch_size", "algo.minibatch_size")
-TARGET_EVERY = ("algo.target_every", "algo.target_unit (updates or steps)")
+TARGET_EVERY = ("algo.target_every (in updates)", "algo.target_unit (steps: target_every is in environment steps)")
 TARGET_TAU = ("algo.tau",)
 LEARNING_RATE = ("algo.learning_rate", "algo.actor_learning_rate", "algo.critic_learning_rate")
 ENTROPY = ("algo.entropy.ent_coef", "algo.entropy (fixed or auto)", "algo.entropy.initial_alpha")
@@ -20,13 +23,14 @@ HIDDEN = ("network.hidden",)
 NETWORK = ("network.hidden", "network.activation")
 WARMUP = ("algo.loop.warmup_steps",)
 GRAD_NORM = ("algo.max_grad_norm",)
-VALUE_COEF = ("algo.value_coef",)
+VALUE_COEF = ("algo.value_coef (of half the squared error, as in CleanRL; twice that of Stable-Baselines3 and RLlib)",)
 CLIP_VALUE = ("algo.clip_value",)
 ENVS = ("env.num_envs",)
+WORKERS = ("env.num_envs (all environments: workers times environments of each)",)
 TOTAL = ("trainer.total_steps",)
-EVAL_EVERY = ("trainer.eval_every",)
+EVAL_EVERY = ("trainer.eval_every (in steps of all environments together)",)
 EVAL_EPISODES = ("trainer.eval_episodes",)
-SNAPSHOT_EVERY = ("trainer.snapshot_every",)
+SNAPSHOT_EVERY = ("trainer.snapshot_every (in steps of all environments together)",)
 SCHEDULE = ("algo.lr_schedule ({linear: {}} falls to 0)",)
 NOISE = ("algo.noise (none, gaussian or ou)",)
 NOISE_STD = ("algo.noise.std", "algo.noise (gaussian and ou have it)", "algo.particle.noise (gaussian and ou have it)")
@@ -51,11 +55,11 @@ KEYS: dict[str, tuple[str, ...]] = {
     "env_name": ("env",),
     "algorithm": ("algo",),
     "n_envs": ENVS,
-    "num_workers": ENVS,
-    "num_rollout_workers": ENVS,
-    "num_env_runners": ENVS,
-    "num_envs_per_worker": ENVS,
-    "num_envs_per_env_runner": ENVS,
+    "num_workers": WORKERS,
+    "num_rollout_workers": WORKERS,
+    "num_env_runners": WORKERS,
+    "num_envs_per_worker": WORKERS,
+    "num_envs_per_env_runner": WORKERS,
     "vec_env": ("env.backend (sync or async)",),
     "vec_env_cls": ("env.backend (sync or async)",),
     "env_kwargs": ("env.kwargs",),
@@ -78,7 +82,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "verbose": ("logger (a list: logger=[console,tensorboard])",),
     "log_interval": ("trainer.log_every (in steps)",),
     "eval_freq": EVAL_EVERY,
-    "evaluation_interval": ("trainer.eval_every (in steps)",),
+    "evaluation_interval": EVAL_EVERY,
     "n_eval_episodes": EVAL_EPISODES,
     "evaluation_duration": EVAL_EPISODES,
     "eval_env_kwargs": ("env.eval_kwargs",),
@@ -145,7 +149,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "clip_param": ("algo.clip_range",),
     "clip_vloss": ("algo.clip_value (how far a value may move)",),
     "clip_range_vf": CLIP_VALUE,
-    "vf_clip_param": CLIP_VALUE,
+    "vf_clip_param": ("algo.clip_value (how far a value may move; RLlib limits the squared error)",),
     "vf_coef": VALUE_COEF,
     "vf_loss_coeff": VALUE_COEF,
     "ent_coef": ENTROPY,
@@ -177,14 +181,14 @@ KEYS: dict[str, tuple[str, ...]] = {
     "num_steps_sampled_before_learning_starts": WARMUP,
     "train_freq": UPDATES,
     "train_frequency": UPDATES,
-    "training_intensity": UPDATES,
+    "training_intensity": ("algo.loop.updates_per_step (training_intensity / batch size)",),
     "gradient_steps": UPDATES,
     "utd_ratio": UPDATES,
     "target_update_interval": TARGET_EVERY,
     "target_network_frequency": TARGET_EVERY,
     "target_network_update_freq": TARGET_EVERY,
     "tau": TARGET_TAU,
-    "polyak": TARGET_TAU,
+    "polyak": ("algo.tau (1 - polyak)",),
     "policy_frequency": ("algo.policy_delay",),
     "alpha": ("algo.entropy.initial_alpha", "algo.buffer.alpha"),
     "initial_alpha": ("algo.entropy.initial_alpha",),
