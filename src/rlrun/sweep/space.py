@@ -104,7 +104,7 @@ def from_yaml(values: Any, place: str) -> Space:
 
     Raises one ConfigError with all faults. place: the file, for messages.
     """
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not values:
         raise ConfigError(f"{place}: must be a mapping of config keys to ranges")
     dimensions = []
     faults = []
