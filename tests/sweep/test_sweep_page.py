@@ -17,12 +17,10 @@ from rlrun.errors import ConfigError
 from rlrun.report.figures import DOT, LABEL, LINE, POINT, SINGLE, Mark, Picture
 from rlrun.report.statistics import interval
 from rlrun.sweep import figures, page, stored
-from rlrun.sweep.importance import importances
 from rlrun.sweep.ranges import Choice, Int, Log, Logit, PowerOfTwo, Range, Uniform
 from rlrun.sweep.scale import scale
 from rlrun.sweep.standings import short_names, standings, totals
 from rlrun.sweep.stored import Stored
-from rlrun.sweep.trials import Trial
 
 FAULT = "nan in the loss of <b>the critic</b>"
 
@@ -52,7 +50,7 @@ def test_page_of_200_trials_is_small_and_loads_nothing(found: Stored, tmp_path: 
     assert max(html.ids.values()) == 1
     assert all(load.startswith(("data:", "#")) for load in html.loads)
     assert not re.search(r"<script [^>]*src|@import|url\(|eval\(|innerHTML| style=", text)
-    assert {link for link in html.links if not link.startswith("#")} == {"https://arxiv.org/abs/2304.10255"}
+    assert not [link for link in html.links if not link.startswith("#")]
     assert all(link[1:] in html.ids for link in html.links if link.startswith("#"))
     assert "<b>the critic" not in text and "&lt;b&gt;the critic" in text
 
@@ -147,27 +145,6 @@ def test_pareto_front_has_no_trial_that_another_beats(found: Stored) -> None:
             for other in scored
         )
         assert (one in front) != beaten
-
-
-def test_importances_find_the_keys_that_decide(found: Stored) -> None:
-    shares = importances(found.space.dimensions, found.trials)
-    assert [*shares][:2] == ["algo.actor_learning_rate", "algo.gamma"]
-    assert sum(value for value, _ in shares.values()) == pytest.approx(1)
-    assert {key for key, (value, chance) in shares.items() if value > chance} == {*[*shares][:2]}
-
-
-def test_importances_depend_on_the_order_of_scores_alone(found: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = importances(found.space.dimensions, found.trials)
-    score = Trial.score
-
-    def cube(trial: Trial, rung: int) -> float | None:
-        value = score(trial, rung)
-        if value is None:
-            return None
-        return value**3
-
-    monkeypatch.setattr(Trial, "score", cube)
-    assert importances(found.space.dimensions, found.trials) == plain
 
 
 def test_winners_have_intervals_over_fresh_seeds(found: Stored) -> None:

@@ -33,6 +33,7 @@ from rlrun.report.statistics import Array, interval, iqm
 from rlrun.sweep.importance import importances
 from rlrun.sweep.ranges import Listed, Range
 from rlrun.sweep.scale import MARGIN, scale
+from rlrun.sweep.search import BUILT_IN
 from rlrun.sweep.standings import Standing, furthest, ranked, short_names, standings
 from rlrun.sweep.stored import Stored
 from rlrun.sweep.trials import Trial, Trials
@@ -59,8 +60,12 @@ def draw(stored: Stored) -> Iterator[Picture]:
     yield Picture("history", "History", [history(found, trials, scores)], "trial", "score")
     yield Picture("rungs", "Rungs", curves(stored), "environment steps", metric.replace("/", " ").replace("_", " "))
     # the values of a population change, so its first scores say nothing about the last values
-    if stored.cfg.kind.name == "search" and (keys := importances(stored.space.dimensions, trials)):
-        yield Picture("importances", "Importances", [importance_bars(keys)], "importance")
+    if stored.cfg.kind.name == "search":
+        keys = importances(stored.space.dimensions, trials, stored.cfg.search not in BUILT_IN)
+        if any(value > chance for value, chance in keys.values()):
+            yield Picture(
+                "importances", "Importances", [importance_bars(keys)], "fraction of the differences explained"
+            )
     panels = [one_key(stored, key, found, scores) for key in stored.space.keys]
     yield Picture("slices", "Slices", panels, "each searched key", "score")
     yield Picture("parallel", "Parallel coordinates", [parallel(stored, best)], "each searched key, and score")
@@ -219,10 +224,13 @@ def pareto(found: Sequence[Standing]) -> list[Standing]:
 
 
 def importance_bars(found: Mapping[str, tuple[float, float]]) -> Panel:
-    """Returns a row for each searched key: its importance, and the one that it has by chance."""
+    """Returns a row for each searched key: its importance, and the one that it has by chance. Only a bar that passes
+    this line has its value."""
     marks = []
     for row, (key, (value, chance)) in enumerate(found.items()):
-        text = f"{key}: {value:.0%}"
+        text = key
+        if value > chance:
+            text += f": {value:.0%}"
         marks.append(Mark(NAME, WHOLE, np.empty(0), np.array([row + 0.62]), text=text))
         marks.append(Mark(BAR, WHOLE, np.array([0.0, value]), np.array([row + 0.7]).repeat(2)))
         marks.append(Mark(LINE, PAUSED, np.array([chance, chance]), np.array([row + 0.5, row + 0.9]), look="chance"))

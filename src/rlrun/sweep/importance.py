@@ -1,81 +1,134 @@
-"""Which searched keys decide between good and other trials: PED-ANOVA (Watanabe et al. 2023, arXiv 2304.10255).
+"""Which searched keys decide how good a trial is: the fraction of the differences between trials that a key explains.
 
-The importance of a key is the Pearson divergence between two densities of its values: that of the best trials and that
-of all trials (equation 16). A key whose values are distributed alike in both decides nothing. Only order matters, so
-the importance does not change under a monotonic transform of the scores.
+Trials with similar values of a key form a group, and the ranks of their scores are compared between groups, as in the
+test of Kruskal and Wallis (1952). What groups by two keys explain beyond each of them is an interaction. Whether a key
+explains more than chance is tested by permutations of the scores, with Bonferroni's correction for the number of keys,
+because among many keys without influence one always looks important.
 """
 
 from collections.abc import Sequence
-from operator import itemgetter
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlrun.report.statistics import Array
-from rlrun.sweep.ranges import Listed
+from rlrun.sweep.ranges import Choice
 from rlrun.sweep.space import Dimension
-from rlrun.sweep.trials import WORST, Trials
+from rlrun.sweep.trials import Trials
 
-TOP = 0.1  # fraction of the trials that are the best ones (gamma in the paper)
-FEWEST_TOP, FEWEST = 5, 20  # trials; with fewer, densities say nothing
-CELLS = 50  # of the grid on which densities of continuous keys are compared
-DRAWS = 200  # random choices of the best trials, for the importance by chance
+Flags = NDArray[np.bool_]
+Groups = NDArray[np.intp]
+
+LEVEL = 0.01  # probability that any key passes its line although none has an influence
+DRAWS = 1000  # permutations of the scores
+FEWEST, MOST = 20, 500  # trials: with fewer, no key is compared; of more, so many at even distances are compared
+BLOCK = 10  # trials that a search which learns has proposed one after another, from about the same scores
+GROUP = 6  # trials in a group of similar values, at least
+GROUPS, GROUPS_OF_PAIR = 8, 3  # most groups by one key, and by each of two keys
 
 
-def importances(dimensions: Sequence[Dimension], trials: Trials) -> dict[str, tuple[float, float]]:
-    """Returns for each key its importance, and the importance that it has by chance, most important first.
+@dataclass(frozen=True)
+class Column:
+    """The values of one key in all trials."""
 
-    Trials are compared at the first rung, which all have in common. Importances sum to 1. By chance: the 95th
-    percentile if the best trials are drawn at random. Keys that fewer than `FEWEST` trials have are left out.
+    places: Array  # [trials] positions in the unit interval, NaN if the trial does not have the key
+    is_ordered: bool
+
+    @property
+    def has(self) -> Flags:
+        """Which trials have the key, [trials]."""
+        return np.isfinite(self.places)
+
+    def groups(self, rows: Flags, most: int) -> Groups:
+        """Returns the number of the group of each row. Trials with equal values are in the same group."""
+        places = self.places[rows]
+        if not self.is_ordered:
+            return np.unique(places, return_inverse=True)[1]
+        edges = np.quantile(places, np.linspace(0, 1, most + 1)[1:-1])
+        return np.digitize(places, edges).astype(np.intp)
+
+
+def importances(
+    dimensions: Sequence[Dimension], trials: Trials, learns: bool = False
+) -> dict[str, tuple[float, float]]:
+    """Returns for each key its importance, and the one that it passes by chance with probability `LEVEL` / keys. The
+    most important key comes first.
+
+    Trials are compared at the first rung, which all have in common; those that failed are the worst. The importance is
+    the fraction of the variance of the ranks that the key explains alone, plus its largest interaction. Keys that fewer
+    than `FEWEST` trials have are left out.
+
+    learns: whether the search learns from scores. Its later trials are better, and close to each other in all keys, so
+    that a key without influence seems to have one; therefore only trials of the same block are compared.
     """
-    scores = {trial.number: trial.score(0) for trial in trials.trials}
-    found: dict[str, tuple[float, float]] = {}
-    for dimension in dimensions:
-        pairs = []
-        for trial in trials.trials:
-            score = scores[trial.number]
-            if score is not None and score > WORST and dimension.key in trial.values:
-                pairs.append((score, dimension.range.position(trial.values[dimension.key])))
-        if len(pairs) < FEWEST:
-            continue
-        ranked = np.array(sorted(pairs, key=itemgetter(0), reverse=True))[:, 1]
-        cells, width = _grid(dimension)
-        top = max(FEWEST_TOP, round(TOP * len(ranked)))
-        rng = np.random.default_rng(0)
-        drawn = [divergence(rng.permutation(ranked), top, cells, width) for _ in range(DRAWS)]
-        found[dimension.key] = divergence(ranked, top, cells, width), float(np.quantile(drawn, 0.95))
-    total = sum(value for value, _ in found.values()) or 1.0
-    by_value = sorted(found, key=lambda key: -found[key][0])
-    return {key: (found[key][0] / total, found[key][1] / total) for key in by_value}
+    scored = [(trial, score) for trial in trials.trials if (score := trial.score(0)) is not None]
+    scored = scored[:: -(-len(scored) // MOST) or 1]
+    columns: dict[str, Column] = {}
+    for one in dimensions:
+        values = [trial.values.get(one.key) for trial, _ in scored]
+        places = [np.nan if value is None else one.range.position(value) for value in values]
+        column = Column(np.array(places, float), not isinstance(one.range, Choice))
+        if column.has.sum() >= FEWEST:
+            columns[one.key] = column
+    if not columns:
+        return {}
+    blocks = 1
+    if learns:
+        blocks = max(1, len(scored) // BLOCK)
+    rng = np.random.default_rng(0)
+    parts = np.array_split(ranked([score for _, score in scored]), blocks)
+    ranks = np.vstack([permutations(part, rng) for part in parts])
+    partner = dict.fromkeys(columns, np.zeros(DRAWS + 1))
+    for key, other in combinations(columns, 2):
+        shared = interaction(ranks, columns[key], columns[other])
+        partner[key] = np.maximum(partner[key], shared)
+        partner[other] = np.maximum(partner[other], shared)
+    found = {}
+    for key, column in columns.items():
+        group = column.groups(column.has, min(GROUPS, int(column.has.sum()) // GROUP))
+        value, *chance = np.clip(explained(ranks[column.has], group) + partner[key], 0, 1)
+        found[key] = float(value), float(np.quantile(chance, 1 - LEVEL / len(columns)))
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
 
-def divergence(ranked: Array, top: int, cells: Array, width: float | None) -> float:
-    """Returns the Pearson divergence of the values of the best trials from those of all trials.
+def ranked(scores: Sequence[float]) -> Array:
+    """Returns the ranks of scores, the mean rank for equal ones."""
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - counts / 2)[place]
 
-    ranked: positions of values in the unit interval, best trial first. top: number of best trials. cells, width: see
-    `density`.
+
+def permutations(ranks: Array, rng: np.random.Generator) -> Array:
+    """Returns ranks around their mean, and permutations of them, [trials, 1 + DRAWS]."""
+    drawn = rng.permuted(np.tile(ranks, (DRAWS, 1)), axis=1)
+    return np.vstack([ranks, drawn]).T - ranks.mean()
+
+
+def interaction(ranks: Array, one: Column, other: Column) -> Array:
+    """Returns what groups by two keys explain beyond the groups by each of them, at least 0. ranks: see `explained`."""
+    both = one.has & other.has
+    most = min(GROUPS_OF_PAIR, int((both.sum() / GROUP) ** 0.5))
+    if most < 2:
+        return np.zeros(ranks.shape[1])
+    ranks = ranks[both]
+    first = one.groups(both, most)
+    second = other.groups(both, most)
+    alone = explained(ranks, first).clip(0) + explained(ranks, second).clip(0)
+    return (explained(ranks, first * len(ranks) + second) - alone).clip(0)
+
+
+def explained(ranks: Array, group: Groups) -> Array:
+    """Returns the fraction of the variance that groups explain, adjusted for their number: 0 on average by chance.
+
+    ranks: [trials, ...], in each column those of one outcome. group: number of the group of each trial.
     """
-    best, everyone = density(ranked[:top], cells, width), density(ranked, cells, width)
-    return float(everyone @ (best / everyone - 1) ** 2)
-
-
-def density(positions: Array, cells: Array, width: float | None) -> Array:
-    """Returns the probability of each cell. cells: their middles. width: of the kernel; None for listed values.
-
-    Gaussian kernels with the bandwidth of Scott's rule, at least one cell, or counts; each with a prior of one trial.
-    """
-    if width is None:
-        kernels = np.isclose(positions[:, None], cells).astype(float)
-    else:
-        bandwidth = max(width, 1.06 * float(positions.std()) * len(positions) ** -0.2)
-        kernels = np.exp(-0.5 * ((positions[:, None] - cells) / bandwidth) ** 2)
-        kernels /= kernels.sum(1, keepdims=True)  # no mass outside of the bounds
-    weight = kernels.sum(0) + 1 / len(cells)
-    return np.asarray(weight / weight.sum())
-
-
-def _grid(dimension: Dimension) -> tuple[Array, float | None]:
-    """Returns the cells of a key and the smallest bandwidth; None for listed values, each of which is a cell."""
-    values = dimension.range
-    if isinstance(values, Listed) and len(values.values) <= CELLS:
-        return (np.arange(len(values.values)) + 0.5) / len(values.values), None
-    return (np.arange(CELLS) + 0.5) / CELLS, 1 / CELLS
+    _, place, sizes = np.unique(group, return_inverse=True, return_counts=True)
+    freedom = len(group) - len(sizes)
+    if freedom < len(sizes):  # too many groups
+        return np.zeros(ranks.shape[1])
+    sums = (place == np.arange(len(sizes))[:, None]).astype(float) @ ranks
+    centre = sums.sum(0) ** 2 / len(group)
+    between = (sums**2 / sizes[:, None]).sum(0) - centre
+    total = np.maximum(np.einsum("td,td->d", ranks, ranks) - centre, 1e-9)
+    return 1 - (1 - between / total) * (len(group) - 1) / freedom
