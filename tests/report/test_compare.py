@@ -110,7 +110,7 @@ def test_runs_without_the_score_are_set_aside(tmp_path: Path) -> None:
 
 
 def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:
-    for seed in range(3):
+    for seed in range(4):
         make_run(tmp_path / "mine" / f"{seed}", {100: 10.0 + seed}, seed=seed)
         make_run(tmp_path / "theirs" / f"{seed}", {100: 9.0 + seed}, seed=seed)
     make_run(tmp_path / "mine" / "sac", {100: 1.0}, algo="sac")
@@ -119,8 +119,8 @@ def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:
     assert found.methods == ["ppo", "ppo (baseline)", "sac"]
     assert rivals(found) == [("ppo", "ppo (baseline)")]
     ((x, y, chance, (low, high)),) = found.pairs
-    # 10, 11, 12 against 9, 10, 11: wins 1 + 2 + 3 of 9, ties 2 halves
-    assert (x, y, chance) == ("ppo", "ppo (baseline)", pytest.approx((6 + 2 / 2) / 9))
+    # 10 to 13 against 9 to 12: wins 1 + 2 + 3 + 4 of 16, ties 3 halves
+    assert (x, y, chance) == ("ppo", "ppo (baseline)", pytest.approx((10 + 3 / 2) / 16))
     assert low <= chance <= high
 
 

@@ -149,7 +149,7 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     build([str(tmp_path / "a")], {}, "").write(tmp_path / "one")
     text = (tmp_path / "one" / "index.html").read_text()
     Sound(text)
-    assert "one run" in text and ">nan<" not in text
+    assert "too few runs" in text and ">nan<" not in text
     make_run(tmp_path / "b" / "run", {}, status=None)
     build([str(tmp_path / "b")], {}, "").write(tmp_path / "none")
     text = (tmp_path / "none" / "index.html").read_text()
@@ -182,13 +182,13 @@ def test_control_characters_and_text_directions_are_replaced(tmp_path: Path) -> 
 
 
 def test_one_evaluation_is_a_point_in_the_learning_curves(tmp_path: Path) -> None:
-    for seed in range(2):
+    for seed in range(4):
         make_run(tmp_path / "runs" / f"{seed}", {100: 10.0 + seed}, seed=seed)
     made = build([str(tmp_path / "runs")], {}, "")
     (panel,) = next(picture for picture in draw(made.comparison, made.score) if picture.name == "curves").panels
     marks = {mark.kind: mark for mark in panel.marks}
-    assert (marks["point"].x, marks["point"].y) == ([100], [10.5])
-    assert marks["bar"].x.tolist() == [100, 100] and marks["bar"].y.tolist() == [10, 11]
+    assert (marks["point"].x, marks["point"].y) == ([100], [11.5])
+    assert marks["bar"].x.tolist() == [100, 100] and marks["bar"].y.tolist() == [10, 13]
     text = svg(panel, "Learning curves", lone=True)
     assert '<g class="point c0 m0"><use href="#k0" x="50%" y="50%"/></g>' in text
     assert '<path class="runs c0 m0" d="M2000 ' in text and panel.x.low < 100 < panel.x.high

@@ -40,10 +40,12 @@ def test_iqm_is_scipys_trimmed_mean() -> None:
         assert np.allclose(iqm(table, 0), stats.trim_mean(table, 0.25, axis=0), atol=1e-12)
 
 
-def test_interval_of_two_values_by_hand() -> None:
-    """The mean of two draws from {0, 1} is 0, 1/2 or 1; with one degree of freedom, the interval contains them all."""
-    low, high = interval([[0.0, 1.0]], mean)
-    assert (low, high) == (0.0, 1.0)
+def test_interval_of_three_values_is_that_of_student() -> None:
+    scores = np.array([0.0, 1.0, 5.0])
+    low, high = interval([scores], mean, draws=50_000)
+    expected = stats.t.interval(0.95, 2, scores.mean(), stats.sem(scores))
+    assert (low, high) == pytest.approx(expected, rel=0.02)
+    assert low < scores.min() and high > scores.max(), "three of four such ranges hold the truth"
 
 
 def test_interval_percentiles_by_hand() -> None:
@@ -77,9 +79,12 @@ def test_interval_of_curves_is_pointwise() -> None:
         assert (low[point], high[point]) == pytest.approx(one, abs=1e-12)
 
 
-def test_interval_of_one_run_is_nan() -> None:
-    assert all(math.isnan(end) for end in interval([[3.0]]))
-    assert all(math.isnan(end) for end in improvement_interval([[3.0]], [[2.0]]))
+def test_interval_of_too_few_runs_is_nan() -> None:
+    assert all(math.isnan(end) for scores in ([3.0], [3.0, 4.0]) for end in interval([scores]))
+    for count in (1, 2, 3):
+        ends = improvement_interval([np.arange(count) + 5], [np.arange(count)])
+        assert all(map(math.isnan, ends)), "chance separates three and three runs in 10 of 100 cases"
+    assert improvement_interval([[4, 5, 6], [4, 5, 6]], [[1, 2, 3], [1, 2, 3]]) == (1.0, 1.0)
 
 
 def test_profile_by_hand() -> None:
@@ -111,7 +116,7 @@ def test_improvement_is_the_mann_whitney_u() -> None:
 
 
 def test_improvement_interval_is_certain_where_the_runs_are() -> None:
-    assert improvement_interval([[5, 6, 7]], [[1, 2, 3]]) == (1.0, 1.0)
+    assert improvement_interval([[5, 6, 7, 8]], [[1, 2, 3, 4]]) == (1.0, 1.0)
     low, high = improvement_interval([np.arange(10)], [np.arange(10) + 1])
     assert 0 <= low < improvement([np.arange(10)], [np.arange(10) + 1]) < high <= 1
 
@@ -133,6 +138,11 @@ def covered(draw: object, truth: float, trials: int, statistic: object = iqm, en
         low, high = interval([draw(rng) for _ in range(envs)], statistic, draws=1000)  # type: ignore[operator, arg-type]
         hits += bool(low <= truth <= high)
     return hits / trials
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_95_percent_intervals_of_few_seeds_hold_the_truth(count: int) -> None:
+    assert 0.92 < covered(lambda rng: rng.normal(size=count), 0.0, 200) < 0.99
 
 
 NORMAL, BOUNDED = (lambda rng: rng.normal(size=10)), (lambda rng: rng.beta(2, 4, size=10))

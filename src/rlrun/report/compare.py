@@ -103,7 +103,7 @@ class Cell:
 
     @cached_property
     def final_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the IQM of the final scores; NaN for a single run."""
+        """The 95 % interval of the IQM of the final scores; NaN for one or two runs."""
         low, high = interval([self.final])
         return float(low), float(high)
 

@@ -101,7 +101,7 @@ def draw(comparison: Comparison, score: str) -> Iterator[Picture]:
     if any(len(cell.counted) > 1 for cell in comparison):
         panels = [_profiles(comparison)]
         yield Picture("profile", "Performance profiles", panels, "normalised score x", "fraction of runs above x")
-    if comparison.pairs:
+    if any(math.isfinite(low) for *_, (low, _) in comparison.pairs):
         panels = [_improvements(comparison)]
         yield Picture("improvement", "Probability of improvement", panels, "probability that the first scores more")
 
@@ -179,7 +179,7 @@ def _profiles(comparison: Comparison) -> Panel:
 
 def _improvements(comparison: Comparison) -> Panel:
     marks = []
-    pairs = comparison.pairs[:PAIRS]
+    pairs = [pair for pair in comparison.pairs if math.isfinite(pair[3][0])][:PAIRS]
     for row, (x, y, chance, ends) in enumerate(pairs):
         name = f"{shortened(x, 24)} > {shortened(y, 24)}"
         marks += estimate(row, comparison.methods.index(x), name, chance, ends)
@@ -192,7 +192,7 @@ def estimate(row: int, place: int, name: str, centre: float, ends: tuple[Array |
     low, high = map(float, ends)
     height = np.array([row + 0.62])
     marks = [Mark(NAME, place, np.empty(0), height, text=name)]
-    text = f"{name}: {short(centre, 4)} (one run)"
+    text = f"{name}: {short(centre, 4)} (too few runs for an interval)"
     if math.isfinite(low):
         text = f"{name}: {short(centre, 4)} ({short(low, 4)} to {short(high, 4)})"
         marks.append(Mark(BAR, place, np.array([low, high]), height.repeat(2)))

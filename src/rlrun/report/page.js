@@ -58,7 +58,7 @@
       dot.className = `c${place % COLOURS}`;
       name.prepend(dot);
       cell(row, "td", number(y));
-      cell(row, "td", low === null ? "one run" : `${number(low)} to ${number(high)}`);
+      cell(row, "td", low === null ? "too few runs" : `${number(low)} to ${number(high)}`);
     }
     const head = document.createElement("div");
     head.textContent = `${panel.label}: ${x.toLocaleString("en", { maximumFractionDigits: 3 })}`;

@@ -14,6 +14,9 @@ Strata = Sequence[ArrayLike]
 
 DRAWS = 2000
 LEVEL = 0.95
+# runs beyond the first of each stratum: with fewer, half of the intervals would miss the true value, and a method would
+# seem to be better than an equal one in every eighth comparison
+FEWEST, FEWEST_OF_PAIR = 2, 6
 
 
 def iqm(scores: ArrayLike, axis: int = -1) -> Array:
@@ -34,7 +37,8 @@ def interval(
     """Returns lower and upper end of a stratified bootstrap interval of `statistic(pooled scores, axis)`.
 
     Each stratum is [runs] and the ends are scalars, or each stratum is [runs, points] for curves and the ends are
-    [points]. Runs are drawn with replacement within their stratum. The ends are NaN if no stratum has two runs.
+    [points]. Runs are drawn with replacement within their stratum. The ends are NaN if there are too few runs: one or
+    two in a single stratum.
     """
     drawn = _resampled(strata, draws)
     return _ends(statistic(np.concatenate(drawn, 1), axis=1), [part.shape[1] for part in drawn], level)
@@ -48,7 +52,8 @@ def profile(strata: Strata, thresholds: ArrayLike) -> Array:
 def profile_interval(strata: Strata, thresholds: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
     """Returns the ends of a pointwise stratified bootstrap interval of `profile`, [thresholds] each."""
     drawn = _resampled(strata, DRAWS // 4)
-    return _ends(profile(drawn, thresholds), [part.shape[1] for part in drawn], level)
+    low, high = _ends(profile(drawn, thresholds), [part.shape[1] for part in drawn], level)
+    return low.clip(0, 1), high.clip(0, 1)
 
 
 def _resampled(strata: Strata, draws: int) -> list[Array]:
@@ -71,7 +76,10 @@ def improvement(xs: Strata, ys: Strata) -> float:
 
 
 def improvement_interval(xs: Strata, ys: Strata, level: float = LEVEL, draws: int = DRAWS) -> tuple[float, float]:
-    """Returns a stratified bootstrap interval of `improvement`. Runs of X and of Y are drawn independently."""
+    """Returns a stratified bootstrap interval of `improvement`. Runs of X and of Y are drawn independently.
+
+    The ends are NaN if there are too few runs: less than four of each method on a single environment.
+    """
     rng = np.random.default_rng(0)
     found = []
     for x, y in zip(xs, ys, strict=True):
@@ -79,7 +87,7 @@ def improvement_interval(xs: Strata, ys: Strata, level: float = LEVEL, draws: in
         rows, columns = (_times_drawn(rng, size, draws) for size in wins.shape)
         found.append(((rows @ wins) * columns).sum(1) / wins.size)
     sizes = [np.size(part) for part in (*xs, *ys)]
-    low, high = _ends(np.mean(found, 0), sizes, level)
+    low, high = _ends(np.mean(found, 0), sizes, level, FEWEST_OF_PAIR)
     return float(low), float(high)
 
 
@@ -99,20 +107,24 @@ def _wins(x: ArrayLike, y: ArrayLike) -> Array:
     return (np.sign(difference) + 1) / 2
 
 
-def _ends(found: Array, sizes: Sequence[int], level: float) -> tuple[Array, Array]:
+def _ends(found: Array, sizes: Sequence[int], level: float, fewest: int = FEWEST) -> tuple[Array, Array]:
     """Returns the ends of the expanded percentile interval (Hesterberg 2014, arXiv 1411.5279) of a bootstrap
     distribution [draws, ...].
 
     The plain percentile interval is too narrow for few runs: with n runs, the variance of the bootstrap is too small by
     the factor (n-1)/n, and is itself estimated. The expanded interval therefore uses the normal quantile at
-    -t sqrt(n/(n-1)) instead of -z, with t from Student's distribution.
+    -t sqrt(n/(n-1)) instead of -z, with t from Student's distribution. No resample of three runs is that far in the
+    tail; with these, the ends are t sqrt(n/(n-1)) standard deviations from the mean.
     """
     freedom = sum(sizes) - len(sizes)
-    if freedom == 0:
+    if freedom < fewest:
         nothing = np.full(found.shape[1:], np.nan)
         return nothing, nothing
     from scipy.special import ndtr, stdtrit  # late, because it takes half a second
 
-    tail = ndtr(stdtrit(freedom, (1 - level) / 2) * np.sqrt(sum(sizes) / freedom))
+    far = stdtrit(freedom, (1 - level) / 2) * np.sqrt(sum(sizes) / freedom)
+    if freedom == FEWEST:
+        return found.mean(0) + far * found.std(0), found.mean(0) - far * found.std(0)
+    tail = ndtr(far)
     low, high = np.quantile(found, [tail, 1 - tail], axis=0)
     return low, high

@@ -114,8 +114,10 @@ def chances(comparison: Comparison) -> Table:
     rows: Rows = []
     raw: Rows = []
     for x, y, chance, ends in comparison.pairs:
-        above = "yes" if ends[0] > 0.5 else "no"
-        rows.append([x, y, f"{chance:.2f}", span(*ends, "{:.2f}"), above])
+        shown, above = f"{chance:.2f}", "yes" if ends[0] > 0.5 else "no"
+        if not np.isfinite(ends[0]):
+            shown, above = "", ""
+        rows.append([x, y, shown, span(*ends, "{:.2f}"), above])
         raw.append([x, y, chance, *ends])
     header = ("X", "Y", "P(X > Y)", "95 % interval", "above one half")
     title = "Probability that a run of X scores more than one of Y"
@@ -208,7 +210,7 @@ def curves(comparison: Comparison) -> Table:
 def span(low: Any, high: Any, form: str = "") -> str:
     """Returns an interval as text. form: format of its ends, like `{:.2f}`; "" formats them with `number`."""
     if not np.isfinite(low):
-        return "one run"
+        return "too few runs"
     write = form.format if form else number
     return f"{write(float(low))} to {write(float(high))}"
 
