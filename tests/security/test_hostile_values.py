@@ -56,3 +56,21 @@ def test_a_hostile_value_is_answered_in_one_line(
         assert len(printed.err.splitlines()) == 1 and printed.err.startswith("error: "), printed.err
     main(["report", str(run), f"out={tmp_path / 'out'}"])
     assert "\ud800" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", ["save_to", "supplementary"])
+def test_folders_that_a_stored_run_writes_or_searches_must_be_typed_again(
+    key: str, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run = Path(shutil.copytree(original, tmp_path / "run"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["algo"]["buffer"] = {"name": "demos", key: "elsewhere"}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)
+    for words in (["resume", str(run), "total_steps=40"], ["reset", str(run), f"into={tmp_path / 'new'}"]):
+        monkeypatch.setattr("rlrun.run.lifecycle.check_ranges", lambda config: None)
+        assert main(words) == 2
+        line = f"algo.buffer.{key}: reads or writes data sets; if you trust it, add algo.buffer.{key}=elsewhere\n"
+        assert capsys.readouterr().err == f"error: {line}"
+        main([*words, f"algo.buffer.{key}=elsewhere"])
+        assert line not in capsys.readouterr().err

@@ -12,6 +12,7 @@ from rlrun import engine, files, registry
 from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
 from rlrun.config.loggers import folded, named
+from rlrun.config.reach import reaches
 from rlrun.config.resumable import Recorded, changed, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
@@ -54,6 +55,7 @@ from rlrun.types import MASK
 
 WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
 ENDLESS = {"trainer.stop_at": None}  # holds for one process: a resume goes on to the end, unless it is typed again
+FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")
 REPLAY = "buffer."  # prefix of the state of the replay buffer
 
 
@@ -145,6 +147,7 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> Result:
     typed_loggers = named(changes)
     words = folded(ENDLESS | dict(changes), values)
     seed = words.pop("seed", None)
+    typed = words
     words = resumable.news(values, words)
     check_ranges(stored_config(source_path, words))
     values = changed(values, words)
@@ -156,7 +159,8 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> Result:
         loop["warmup_policy"] = loop["refill_policy"]
     run.write_start(values, [f"reset of {source}"])
     config = stored_config(run.path)
-    check_environment(config.env, words)
+    check_environment(config.env, typed)
+    check_folders(values, typed)
     check_stored_data(config, RunDir.meta_of(source_path).get("data"), "begin")
     return begin(config, run, open_store(config, run), stored_loggers(config.logger, typed_loggers))
 
@@ -182,7 +186,16 @@ def stored(path: Path, typed_words: Mapping[str, Any], step: int, typed: bool = 
     loggers = stored_loggers(config.logger, named(typed_words))
     if not typed:
         check_environment(config.env, words)
+        check_folders(values, words)
     return Continued(config, loggers, words, changes)
+
+
+def check_folders(values: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+    """Raises ConfigError if a stored config names folders that training writes or searches, unless the user typed them
+    too."""
+    faults = [reach.line for reach in reaches(values) if reach.key in FOLDERS and reach.key not in typed]
+    if faults:
+        raise ConfigError(*faults)
 
 
 def check_resumable(snapshot: Snapshot) -> None:
