@@ -96,6 +96,7 @@ def test_an_environment_without_arguments_is_not_tried(monkeypatch: Any) -> None
     [
         ("kwargs", {"xml_file": "/tmp/x.xml"}, "xml_file", "env.kwargs.xml_file=/tmp/x.xml"),
         ("kwargs", {"options": {"files": ["a", "../x"]}}, "options.files", "'env.kwargs.options.files=[a, ../x]'"),
+        ("kwargs", {"files": {"/etc/passwd": 1}}, "files./etc/passwd", "env.kwargs.files./etc/passwd=1"),
         ("eval_kwargs", {"model": "~x"}, "model", "'env.eval_kwargs.model=~x'"),
         ("kwargs", {"render_mode": "human"}, "render_mode", "env.kwargs.render_mode=human"),
     ],

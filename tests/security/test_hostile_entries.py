@@ -20,6 +20,7 @@ from rlrun.cli import main
 from rlrun.cli import sweep as sweeps
 from rlrun.config.schema import run_config
 from rlrun.config.stored import read_config
+from rlrun.hub.folder import build
 from rlrun.run import postmortem
 from rlrun.run.assemble import build_loop
 from rlrun.rundir import RunDir
@@ -76,6 +77,22 @@ def interrupted(ended: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = sweep / "sweep.yaml"
     settings.write_text(settings.read_text().replace("disk: null", "disk: 1"))
     return sweep
+
+
+@pytest.fixture(scope="module")
+def shared(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder of a run that `rlrun pull` has downloaded."""
+    folder = tmp_path_factory.mktemp("shared")
+    build(original, "someone/cart-pole", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def presets(ended: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with the preset that a sweep has written."""
+    folder = tmp_path_factory.mktemp("presets")
+    shutil.copy(ended / "best.yaml", folder)
+    return folder
 
 
 def test_every_command_that_reads_runs_or_sweeps_is_tested(original: Path) -> None:
@@ -180,6 +197,17 @@ def sweep_commands(sweep: Path, _: Path) -> dict[str, list[str]]:
     return actions | {"again": ["sweep", *SWEEP], "report": ["report", str(sweep)]}
 
 
+def preset_commands(folder: Path, _: Path) -> dict[str, list[str]]:
+    """Returns every command that composes a config."""
+    words = ["algo=q_learning", "env=FrozenLake", f"preset={folder / 'best.yaml'}"]
+    return {
+        "train": ["train", *words],
+        "multirun": ["train", "-m", *words, "seed=0,1"],
+        "show": ["show", *words],
+        "sweep": ["sweep", *words, "algo.gamma=uniform(0.9,0.99)", "trials=1"],
+    }
+
+
 class Subject(NamedTuple):
     """What is attacked."""
 
@@ -194,6 +222,10 @@ def a_run(original: Path) -> Subject:
 
 def a_sweep(original: Path) -> Subject:
     return Subject(original, HOME, sweep_commands)
+
+
+def a_preset(folder: Path) -> Subject:
+    return Subject(folder, Path("presets"), preset_commands)
 
 
 @pytest.fixture(autouse=True)
@@ -305,12 +337,32 @@ def test_hostile_content_of_a_sweep_is_answered_in_one_line(
     assert faults(cases, a_sweep(ended), tmp_path / "a", capsys) == ""
 
 
+def test_hostile_entries_of_a_pulled_run_are_answered_in_one_line(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tests each entry once; the slow test below tests all combinations."""
+    cases = in_turn(entries(shared), (*REFUSED, *CONTENT), commands(shared, shared))
+    assert faults(cases, a_run(shared), tmp_path / "a", capsys) == ""
+
+
+def test_hostile_preset_is_refused_by_every_command(
+    presets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tests each kind once; the slow test below tests all combinations."""
+    kinds = (*REFUSED, *CONTENT)
+    cases = in_turn(["best.yaml"] * len(kinds), kinds, preset_commands(presets, presets))
+    assert faults(cases, a_preset(presets), tmp_path / "a", capsys) == ""
+
+
 @pytest.mark.slow
 def test_every_hostile_entry_under_every_command(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, shared: Path, presets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cases = itertools.product(entries(original), (*REFUSED, *CONTENT), commands(original, original))
-    assert faults(cases, a_run(original), tmp_path / "a", capsys) == ""
+    for folder in (original, shared):
+        cases = itertools.product(entries(folder), (*REFUSED, *CONTENT), commands(folder, folder))
+        assert faults(cases, a_run(folder), tmp_path / "a", capsys) == ""
+    cases = itertools.product(["best.yaml"], (*REFUSED, *CONTENT), preset_commands(presets, presets))
+    assert faults(cases, a_preset(presets), tmp_path / "a", capsys) == ""
 
 
 @pytest.mark.slow

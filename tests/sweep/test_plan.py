@@ -173,6 +173,20 @@ def test_environments_in_a_stored_sweep_that_import_a_module_must_be_typed_again
         stored(folder, [])
 
 
+@pytest.mark.parametrize("env", ['"\\0"', '"\\e[2J"', "5", "a" * 300])
+def test_stored_sweep_with_an_impossible_name_of_an_environment_is_refused(env: str, tmp_path: Path) -> None:
+    folder = swept(tmp_path / "a")
+    (folder / SWEEP).write_text((folder / SWEEP).read_text().replace("\n  FrozenLake:", f"\n  ? {env}\n  :"))
+    with pytest.raises(ConfigError, match="each of runs must have the name of an environment"):
+        read(folder)
+
+
+@pytest.mark.parametrize("word", ["run_dir=elsewhere", "+run_dir=elsewhere", "++resume=never"])
+def test_stored_sweep_chooses_no_folder_for_its_runs(word: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a sweep chooses (run_dir|resume) for each run"):
+        stored(swept(tmp_path / "a", word), [])
+
+
 def test_typed_value_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlrun.sweep.ends.check_ends", lambda *_: None)
     planned = plan(["algo=ppo", "env=CartPole", "algo.gamma=0.95"])

@@ -75,7 +75,7 @@ def of_arguments(section: str, arguments: dict[str, Any]) -> Iterator[Reach]:
     for key, value in leaves(arguments):
         if key == "render_mode" and value == "human":
             yield Reach(f"{section}.{key}", value, "opens a window")
-        elif any(map(names_file, texts(value))):
+        elif "/" in key or any(map(names_file, texts(value))):
             yield Reach(f"{section}.{key}", value, "names a file, which the environment may read")
 
 

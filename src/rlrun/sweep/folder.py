@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SWEEPS = RUNS / "sweeps"
 TRIALS, BEST = "trials", "best.yaml"
+LONGEST_NAME = 200  # bytes; file systems allow 255
 FORMAT = 1
 SECTIONS = "must have the sections sweep, space and runs"
 
@@ -94,6 +95,9 @@ def read(folder: Path) -> Description:
         raise ConfigError(f"{path}: {SECTIONS}")
     if not found.runs or not all(map(_is_course, found.runs.values())):
         raise ConfigError(f"{path}: each of runs must have the lists words and steps")
+    for env in found.runs:
+        if not (isinstance(env, str) and env.isprintable() and len(env.encode()) <= LONGEST_NAME):
+            raise ConfigError(f"{path}: each of runs must have the name of an environment")
     return found
 
 

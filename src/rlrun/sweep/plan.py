@@ -30,7 +30,6 @@ from rlrun.sweep.study import Study
 from rlrun.sweep.trials import FRESH, Trial, Trials
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
-LONGEST_NAME = 200  # bytes; file systems allow 255
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def _checked(
     values: list[dict[str, Any]] = []
     for env, words in runs.items():
         for word in words:
-            key = word.partition("=")[0]
+            key = word.lstrip("+").partition("=")[0]
             if key in OURS:
                 raise ConfigError(f"{word}: a sweep chooses {key} for each run")
         (job,) = jobs(words, several=_range_advice)
@@ -158,8 +157,8 @@ def _checked(
     points = search(cfg.search, found, cfg.seed, cfg.trials)
     if path is None:
         name = cfg.name or "+".join(str(tree["name"]) for tree in values).replace("/", "_")
-        if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > LONGEST_NAME:
-            raise ConfigError(f"name={name}: must be the name of a folder, of at most {LONGEST_NAME} bytes")
+        if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > folder.LONGEST_NAME:
+            raise ConfigError(f"name={name}: must be the name of a folder, of at most {folder.LONGEST_NAME} bytes")
         path = folder.SWEEPS / name
     return Plan(cfg, found, values[0], courses, scoring, points, path)
 
