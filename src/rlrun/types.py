@@ -59,6 +59,7 @@ class Spec:
     goal_rewards: Any = None  # envs/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
     holds: bool = False  # whether actions are held, so that steps have `Step.n_steps`
+    time_limit: int | None = None  # steps after which an episode is cut; None: not known
 
     @property
     def own_rewards(self) -> int:

@@ -8,7 +8,10 @@ from torch import Tensor
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
-from rlrun.types import Batch, Step, carried
+from rlrun.errors import RunError
+from rlrun.types import Batch, Spec, Step, carried
+
+LONGEST_EPISODE = 10_000  # steps of an episode that a loop of whole episodes waits for, without a longer time limit
 
 
 class Timestep(NamedTuple):
@@ -53,3 +56,13 @@ class Collector:
         timestep = self.step(action, extras)
         self.clock.lap("env")
         return timestep
+
+
+def check_ends(steps: int, spec: Spec) -> None:
+    """Raises RunError if a loop of whole episodes has waited so many timesteps in vain for the end of an episode."""
+    limit = max(LONGEST_EPISODE, spec.time_limit or 0)
+    if steps > limit:
+        raise RunError(
+            f"no episode has ended in {limit:,} timesteps, but this algorithm learns from whole episodes; "
+            "env.max_episode_steps sets a time limit"
+        )

@@ -95,6 +95,12 @@ class Recipe:
         """Whether the id has only a vector env, which steps all environments at once, and no single environment."""
         return self.spec.entry_point is None
 
+    @property
+    def time_limit(self) -> int | None:
+        """The time limit of an episode, or None. A smaller limit inside of the environment is not known."""
+        limits = [config.max_steps for wrapper, config in self.wrappers if wrapper is TimeLimit]
+        return min(filter(None, [self.max_episode_steps or self.spec.max_episode_steps, *limits]), default=None)
+
     def all(self, num_envs: int) -> Any:
         """Returns the vector env of this id: one of Gymnasium's, or a `Simulator` from `accelerated`.
 

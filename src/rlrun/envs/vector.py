@@ -117,6 +117,7 @@ class VectorEnv(nn.Module):
             frame_stack=frame_stack,
             native_action=native,
             holds=holds,
+            time_limit=None if recipe is None else recipe.time_limit,
         )
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
         self._tensor: Callable[[np.ndarray], Tensor] = self._sent

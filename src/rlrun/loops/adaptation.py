@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
+from rlrun.core.collector import check_ends
 from rlrun.core.random import aside
 from rlrun.types import Batch, Spec, Step, carried
 
@@ -43,7 +44,14 @@ def episodes(
     true. An environment that has finished its episodes keeps stepping, with weight 0, until all have finished.
     """
     rollout, carry, remaining = Rollout(spec), {"first": first}, count * first.long()
-    while remaining.any():
+    missing = 0  # episodes that have not ended
+    waited = 0  # timesteps since one of them has ended
+    while number := int(remaining.sum()):
+        if number != missing:
+            waited = 0
+        missing = number
+        waited += 1
+        check_ends(waited, spec)
         action, extras = addons.act(policy, obs, carry, True)
         result = step(action)
         row = result._replace(weight=result.weight * (remaining > 0))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlrun.buffers.demo_lines import beside, episode, transitions
 from rlrun.buffers.demos import Demo
+from rlrun.core.collector import check_ends
 from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations, read, write
 from rlrun.datasets.folders import digests
 from rlrun.errors import ConfigError
@@ -115,6 +116,7 @@ class Demonstrations(OnPolicy):
                 begin = end
             if begin < len(over):
                 parts.append(index(kept, (slice(begin, None), env)))
+            check_ends((len(parts) - 1) * len(over), self.env.spec)
 
     def exchange(self) -> None:
         """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""

@@ -15,6 +15,7 @@ import torch
 
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.schema import NonNegativeInt, PositiveInt, Size, config
+from rlrun.core.collector import check_ends
 from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
@@ -57,7 +58,7 @@ class Episodes(OnPolicy):
     def collect(self) -> Batch:
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
         rollout = Rollout(self.env.spec)
-        time = 0
+        time = last_end = 0
         episodes: list[Episode] = []
         selected: list[Episode] = []
         self.start(range(self.env.spec.num_envs), episodes, 0)
@@ -70,7 +71,9 @@ class Episodes(OnPolicy):
                 episode.end = time
                 episode.done = ended[episode.slot]
             free = [episode.slot for episode in running if episode.done]
+            check_ends(time - last_end, self.env.spec)
             if free:
+                last_end = time
                 selected = self.complete(episodes)
                 if not self.enough(episodes):
                     self.start(free, episodes, time)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rlrun.config.schema import Fraction, Size, config
+from rlrun.core.collector import check_ends
 from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Metrics
@@ -33,6 +34,7 @@ class Evolution(Loop):
         self.jobs: list[int] = []  # the trial that each environment runs, or -1 if none is left
         self.started = self.finished = 0  # numbers of trials in this generation
         self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64, device=self.env.device)
+        self.waited = 0  # timesteps since a trial has finished
         self.discounts = torch.ones_like(self.returns)  # gamma^t, with the timestep t of each running episode
 
     def tick(self) -> Metrics:
@@ -49,6 +51,8 @@ class Evolution(Loop):
         self.discounts *= self.cfg.gamma
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
+        self.waited += 1
+        check_ends(self.waited, self.env.spec)
         if self.finished < self.trials:
             return {}
         return self.learn()
@@ -82,6 +86,7 @@ class Evolution(Loop):
         if counts and self.jobs[slot] >= 0:
             self.fitness[self.jobs[slot] % len(self.fitness)] += self.returns[slot] / self.cfg.episodes
             self.finished += 1
+            self.waited = 0
         if counts:
             self.jobs[slot] = self.next_job()
         self.returns[slot] = 0

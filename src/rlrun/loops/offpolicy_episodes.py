@@ -7,7 +7,7 @@ an iteration ends; these episodes go on with the new weights, and count in the i
 from typing import Any
 
 from rlrun.config.schema import PositiveInt, config
-from rlrun.core.collector import Timestep
+from rlrun.core.collector import Timestep, check_ends
 from rlrun.loops.offpolicy import OffPolicy, ReplayConfig
 from rlrun.registry import register
 from rlrun.types import Step
@@ -40,6 +40,8 @@ class OffPolicyEpisodes(OffPolicy):
             self.iteration_rollouts += num_ended
             if num_ended and self.enough():
                 self.end_iteration()
+            if not self.iteration_rollouts:
+                check_ends(self.iteration_steps // self.env.spec.num_envs, self.env.spec)
         return step
 
     def enough(self) -> bool:
