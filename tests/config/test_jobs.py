@@ -196,6 +196,8 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ),
         ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is not allowed; use registered names (rlrun list)"),
         ("name=${oc.env:HOME}", "name: ${oc.env:...} is not allowed; write the value itself"),
+        ("name='${oc.${device}:HOME}'", "name: ${oc.${device}:...} is not allowed; write the value itself"),
+        ("name='${ oc.create : {a: 1}}'", "name: ${ oc.create :...} is not allowed; write the value itself"),
         ("quick", "cannot read 'quick': write key=value; did you mean trainer=quick?"),
         ("name=über", "cannot read 'name=über': put text with such characters in quotes: \"name='über'\""),
         ("name=;", "cannot read 'name=;': put text with such characters in quotes: \"name=';'\""),

@@ -369,8 +369,10 @@ def test_every_hostile_entry_under_every_command(
 def test_every_hostile_entry_of_a_sweep_under_every_command(
     ended: Path, interrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Tests all combinations; with hostile content, which is read more slowly, each under one command."""
     words = sweep_commands(ended, ended)
     refused = itertools.product([*NEW, *entries(interrupted)], REFUSED, words)
     assert faults(refused, a_sweep(interrupted), tmp_path / "a", capsys) == ""
-    content = itertools.product(entries(ended), CONTENT, words)
+    pairs = zip(itertools.product(entries(ended), CONTENT), itertools.cycle(words), strict=False)
+    content = [(name, kind, command) for (name, kind), command in pairs]
     assert faults(content, a_sweep(ended), tmp_path / "a", capsys) == ""
