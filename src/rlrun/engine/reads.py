@@ -26,9 +26,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import Space
 from torch import Tensor, nn
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+CONSTANT = (*PLAIN, Tensor, Space)  # what holds no Python values that change
 REGISTRIES = ("_parameters", "_buffers", "_modules")  # in which nn.Module keeps attributes
 TORCH = str(Path(torch.__file__).parent)
 BY_TEXT = {"getattr", "hasattr", "vars", "__dict__"}  # what reads attributes by a text
@@ -75,7 +77,7 @@ class Running:
             self._hold(result, frame.f_back.f_code)
 
     def _hold(self, value: Any, code: CodeType) -> None:
-        if isinstance(value, (*PLAIN, Tensor)):
+        if isinstance(value, CONSTANT):
             return
         self.holding.setdefault(id(value), set()).add(code)
         self.alive.append(value)
@@ -119,7 +121,7 @@ class Reads:
 
     def _follow(self, value: Any, label: str, code: CodeType) -> None:
         """Adds what the names in `code` reach from a value, and what the names in functions that held it reach."""
-        if isinstance(value, (*PLAIN, Tensor)) or (id(value), code) in self.visited:
+        if isinstance(value, CONSTANT) or (id(value), code) in self.visited:
             return
         self.visited.add((id(value), code))
         if isinstance(value, dict | list | deque | tuple | set | np.ndarray):
@@ -163,7 +165,11 @@ class Reads:
         else:
             own = function.__code__
             for name, cell in zip(own.co_freevars, function.__closure__ or (), strict=True):
-                if cell != CellType() and name != "__class__":
+                if cell == CellType() or name == "__class__":
+                    continue
+                if is_torch(own):  # a decorator, such as torch.no_grad
+                    self._follow(cell.cell_contents, label, own)
+                else:
                     found = f"{name} in {function.__qualname__}"
                     self._link(f"{self._name(cell)}.cell_contents", cell.cell_contents, found, own)
             self._follow(function.__defaults__, function.__qualname__, own)
