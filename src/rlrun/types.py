@@ -79,8 +79,10 @@ class Episode(NamedTuple):
     length: int  # in steps
     env: int = 0  # index of the environment
     terminated: bool = False  # whether the task ended; else the episode was truncated
-    success: float | None = None  # as the last step reported it, 0 to 1; None if it did not
-    success_fraction: float | None = None  # mean of the reports, 0 for steps without one; None if no step reported
+    # Success, 0 to 1, as the last step reported it, and the mean over all steps. A step without a report counts as 0.
+    # None until an environment has reported success.
+    success: float | None = None
+    success_fraction: float | None = None
 
 
 class Step(NamedTuple):

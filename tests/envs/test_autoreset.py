@@ -146,7 +146,7 @@ def test_autoreset_modes_report_success_of_steps_and_of_the_last_step(mode, key)
     of_two, of_three = ([episode for episode in ended if episode.env == index] for index in (0, 1))
     assert [episode.success for episode in of_two[:5]] == [None, 1.0, 0.0, 1.0, 0.0]
     assert [episode.success_fraction for episode in of_two[:5]] == [None, 1.0, 0.5, 1.0, 0.5]
-    assert [episode.success_fraction for episode in of_three[:4]] == [None, 1.0, pytest.approx(2 / 3), 1.0]
+    assert [episode.success_fraction for episode in of_three[1:4]] == [1.0, pytest.approx(2 / 3), 1.0]
     assert all(episode.terminated for episode in ended)
 
 
@@ -172,7 +172,7 @@ class Scripted(gym.Env):
     ("successes", "success", "fraction"),
     [
         ({10: True}, 1.0, 0.1),  # reported by the step that succeeds alone
-        ({3: True, 7: True}, None, 0.2),
+        ({3: True, 7: True}, 0.0, 0.2),
         ({10: np.array([0.25])}, 0.25, 0.025),
         ({1: False, 10: False}, 0.0, 0.0),
         ({}, None, None),
@@ -187,6 +187,19 @@ def test_episode_holds_its_end_and_the_fraction_of_steps_with_success(successes,
     assert [episode.terminated for episode in seen] == [True, False]
     assert {episode.success for episode in seen} == {success}
     assert [episode.success_fraction for episode in seen] == [pytest.approx(fraction)] * 2
+
+
+def test_episodes_without_a_report_are_no_success_once_any_was_reported():
+    class Sometimes(Scripted):
+        def reset(self, **_):
+            self.successes = {10: True} if self.episode == 0 else {}
+            return super().reset()
+
+    env = VectorEnv(SyncPool([lambda: EnvSlot(lambda: Sometimes({}), 0)]), np.random.SeedSequence(0))
+    env.reset()
+    seen = [episode for _ in range(30) for episode in env.step(torch.zeros(1, dtype=torch.long)).info["episodes"]]
+    assert [episode.success for episode in seen] == [None, 1.0, 0.0]
+    assert [episode.success_fraction for episode in seen] == [None, 0.1, 0.0]
 
 
 def test_success_of_steps_before_a_snapshot_counts_after_it():

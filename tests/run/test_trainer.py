@@ -51,7 +51,7 @@ class Run(nn.Module):
         self.measures = Measures(window=1)
         self.logged: dict[str, tuple[float, int]] = {}
         self.means = Means()
-        self.env = SimpleNamespace(device=torch.device("cpu"))
+        self.env = SimpleNamespace(device=torch.device("cpu"), reports_success=False)
         self.agent = SimpleNamespace(report=lambda: {"epsilon": torch.tensor(0.5)})
         self.schedules = SimpleNamespace(report=dict)
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
@@ -183,19 +183,20 @@ def test_learning_rates_are_named_after_the_optimisers(path: str, name: str) -> 
 
 
 def test_success_metrics_are_those_of_the_episodes_since_the_last_row() -> None:
-    run = Run(stride=4, total_steps=32, log_every=8)
-    reports: Any = iter([(None, None), (None, None), (1.0, 0.5), (None, None), (None, 0.25), (0.5, 0.5), (None, None)])
+    run = Run(stride=4, total_steps=24, log_every=8)
+    reports: Any = iter([(None, None), (None, None), (None, None), (1.0, 0.5), (0.0, 0.25), (0.0, 0.0)])
 
     def tick() -> dict[str, torch.Tensor]:
         run.steps += run.stride
-        run.episodes.append(Episode(0.0, 4, 0, True, *next(reports, (None, None))))
+        run.episodes.append(Episode(0.0, 4, 0, True, *next(reports)))
         return {}
 
     run.tick = tick  # type: ignore[method-assign]
+    run.env.reports_success = True
     run.run()
     rates = [(row.get("train/success_rate"), row.get("train/success_fraction")) for row in run.rows]
-    assert rates == [(None, None), (0.5, 0.25), (0.25, 0.375), (0.0, 0.0)], "without a report, a step is no success"
-    assert run.rows[-1]["eval/success_rate"] == 0.0
+    assert rates == [(None, None), (0.5, 0.25), (0.0, 0.125)]
+    assert run.rows[-1]["eval/success_rate"] == 0.0, "no episode of the evaluation reported success"
 
 
 def test_rows_hold_the_values_of_scheduled_environment_parameters() -> None:

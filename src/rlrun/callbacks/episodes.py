@@ -18,8 +18,8 @@ OLD_HEADER = b"episode,step,wall_s,length,return\n"
 @register("callback", "episodes")
 class Episodes(Callback):
     """Writes RUN/episodes.csv: the step at which each training episode ended, the seconds of training until then, its
-    length, whether it terminated (else it was truncated), the fraction of its steps with success (empty if no step
-    reported it), and its return. For reward vectors, the last columns are the components of the return.
+    length, whether it terminated (else it was truncated), the fraction of its steps with success (empty until an
+    environment reports it), and its return. For reward vectors, the last columns are the components of the return.
 
     Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
     snapshot.

@@ -45,6 +45,7 @@ OWN_OPTIMIZER = ("optimizer", "lr_schedule", "max_grad_norm")  # of the critic; 
 CLIP_RANGE = re.compile(r"agent\.(learner\.|particles\.\d+\.)?clip_range")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
+ENV = "env._extra_state"
 CURRICULUM = "curriculum._extra_state"
 
 
@@ -182,8 +183,8 @@ def restate(state: dict[str, Any]) -> None:
 
 def move_successes(state: dict[str, Any]) -> None:
     """Moves the successes of episodes into the episodes, in place."""
-    loop, own = state.get(LOOP), state.get(TRAINER)
-    if not isinstance(loop, dict) or "successes" not in loop or not isinstance(own, dict):
+    loop, env = state.get(LOOP), state.get(ENV)
+    if not isinstance(loop, dict) or "successes" not in loop:
         return
     kept = dict(loop)
     successes = kept.pop("successes")
@@ -191,7 +192,8 @@ def move_successes(state: dict[str, Any]) -> None:
         pairs = zip(kept["episodes"], successes, strict=True)
         kept["episodes"] = [(*episode, 0, False, float(success), None) for episode, success in pairs]
     state[LOOP] = kept
-    state[TRAINER] = own | {"progress": own["progress"] | {"reports_success": bool(successes)}}
+    if isinstance(env, dict) and "begun" in env:
+        state[ENV] = env | {"reports_success": bool(successes)}
 
 
 def stage_and_results(saved: Any) -> Any:

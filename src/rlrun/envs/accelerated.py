@@ -61,6 +61,7 @@ class Accelerated(nn.Module):
     pool = recipe = None  # single environments cannot be made or started
     verdict = None  # there is no self-test, because the simulator has methods for its state
     method, exactness = "native", "exact"
+    reports_success = False
 
     def __init__(self, simulator: Simulator, seed: np.random.SeedSequence, device: torch.device | str, *, name: str):
         super().__init__()

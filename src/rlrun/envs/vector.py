@@ -49,8 +49,11 @@ class Clock:
     They are in an object of their own because setting an attribute of an nn.Module is slow.
     """
 
-    def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
+    def __init__(
+        self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0, reports_success: bool = False
+    ):
         self.steps = steps  # vector steps since the start of the run
+        self.reports_success = reports_success  # whether a step has reported success; from then on, none means 0
         # sums of rewards of the current episodes, which do not end where only the agent's episode ends (a lost life)
         self.returns = np.zeros((num_envs, *reward_shape))
         self.begun = np.full(num_envs, steps)  # `steps` when the current episodes began
@@ -177,6 +180,11 @@ class VectorEnv(nn.Module):
         return self.venv.num_envs
 
     @property
+    def reports_success(self) -> bool:
+        """Whether any step so far has reported success."""
+        return self.clock.reports_success
+
+    @property
     def obs(self) -> Any:
         """The observations to act on next: a tensor [num_envs, ...] or a dict of tensors; None before a reset."""
         return self.clock.obs
@@ -191,7 +199,7 @@ class VectorEnv(nn.Module):
         seeds = None
         if seed is not None or self.clock.obs is None:
             seeds = self.seeds
-        self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps)
+        self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps, self.clock.reports_success)
         self.clock.obs = self._tensors(self._reset(seeds), "observation")
         return self.clock.obs
 
@@ -373,7 +381,7 @@ class VectorEnv(nn.Module):
         elif self.pool is None and self.method == NATIVE:
             envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
-        tree = {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+        tree = {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds), "reports_success": clock.reports_success}
         if not np.isnan(clock.successes).all():
             tree["successes"] = clock.successes.copy()
         if self.tasks.number:
@@ -382,7 +390,7 @@ class VectorEnv(nn.Module):
 
     def set_extra_state(self, tree: Tree) -> None:
         """Restores a state. Environments that were saved without their state start new episodes in the next step."""
-        self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"])
+        self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"], bool(tree.get("reports_success")))
         self.seeds, self._refused = list(tree["seeds"]), {}
         number = int(tree.get("tasks", 0))
         if number != self.tasks.number:
@@ -503,7 +511,7 @@ class VectorEnv(nn.Module):
         if raw.success is not None:
             success = raw.success[rows]
         columns = [clock.returns[rows], lengths, rows, raw.terminated[rows]]
-        columns += [with_none(success), with_none(clock.successes[rows] / lengths)]
+        columns += [self._reported(success), self._reported(clock.successes[rows] / lengths)]
         info["episodes"] = list(map(Episode, *(column.tolist() for column in columns)))
         clock.returns[over], clock.begun[over], clock.successes[over] = 0.0, clock.steps, np.nan
         if raw.own_returns:
@@ -518,6 +526,13 @@ class VectorEnv(nn.Module):
             reported &= raw.weight > 0
         successes = self.clock.successes
         successes[reported] = np.nan_to_num(successes[reported]) + raw.success[reported]
+        self.clock.reports_success |= bool(reported.any())
+
+    def _reported(self, values: np.ndarray) -> np.ndarray:
+        """Returns successes with None in place of NaN, or 0 if the environments have reported success before."""
+        if self.reports_success:
+            return np.nan_to_num(values)
+        return np.full(len(values), None)
 
     def _cut(self, actions: np.ndarray) -> Step:
         """Starts new episodes in all environments, after a restore without saved states.
@@ -601,13 +616,6 @@ class VectorEnv(nn.Module):
 def finite(values: np.ndarray) -> bool:
     """Returns whether every number is finite."""
     return np.count_nonzero(np.isfinite(values)) == values.size  # three times faster than all()
-
-
-def with_none(values: np.ndarray) -> np.ndarray:
-    """Returns numbers with None in place of NaN."""
-    found = values.astype(object)
-    found[np.isnan(values)] = None
-    return found
 
 
 def child_seed(seed: np.random.SeedSequence, index: int) -> int:

@@ -65,7 +65,6 @@ class Progress:
     final_return: float | None = None
     episodes: int = 0
     returns: float = 0.0  # sum of the returns of all episodes
-    reports_success: bool = False  # whether an environment has reported success, in any episode
     # steps up to which log rows and evaluations are complete; named `settled` in snapshots
     logged_until: Annotated[int, pydantic.Field(alias="settled")] = 0
 
@@ -198,7 +197,7 @@ class Trainer:
         values = self.time_metrics()
         if with_evaluation:
             values |= self.evaluate(loop.steps)
-            if progress.reports_success:  # in an evaluation without any report, no episode was a success
+            if loop.env.reports_success:  # in an evaluation without any report, no episode was a success
                 values.setdefault("eval/success_rate", 0.0)
             take_logged()  # numbers of the evaluation are no metrics of the training
             progress.final_return = values["eval/return_mean"]
@@ -254,13 +253,8 @@ class Trainer:
         return values
 
     def success_metrics(self, ended: list[Episode]) -> dict[str, float]:
-        """Returns the fractions of episodes and of steps with success, once an environment has reported any.
-
-        From then on, episodes and steps without a report count as 0, because some environments report successes only.
-        """
-        progress = self.progress
-        progress.reports_success |= any(episode.success_fraction is not None for episode in ended)
-        if not progress.reports_success:
+        """Returns the fractions of episodes and of steps with success, once an environment has reported any."""
+        if all(episode.success is None for episode in ended):
             return {}
         return {
             "train/success_rate": sum(episode.success or 0.0 for episode in ended) / len(ended),
