@@ -12,11 +12,14 @@ from gymnasium import spaces
 from toys import equal, toy
 
 from rlrun.core.loop import Loop
+from rlrun.envs.actions import conversion
 from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
 from rlrun.envs.obs_adapter import as_tensors, read_mask
 from rlrun.envs.returned import ReturnedError
+from rlrun.envs.same_spaces import observations
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
+from rlrun.run.assemble import check_sizes
 from rlrun.run.policy import Policy
 from rlrun.types import MASK, Spec
 
@@ -238,3 +241,37 @@ def test_replay_buffer_returns_every_observation_space(build: Callable[..., Loop
         kept.append(before)
     for row in range(3):
         assert equal(loop.buffer.read(torch.arange(2) + 2 * row)["obs"], kept[row])
+
+
+EMPTY = spaces.Box(-1.0, 1.0, (0,))
+
+
+@pytest.mark.parametrize("space", [EMPTY, spaces.Dict(), spaces.Dict(a=EMPTY, b=spaces.Dict())])
+def test_observations_without_entries_are_refused(space):
+    with pytest.raises(ConfigError, match="observations are empty"):
+        as_tensors(space)
+
+
+def test_an_empty_part_of_observations_is_allowed():
+    space = spaces.Dict({"": EMPTY, "b": spaces.Discrete(2)})
+    assert as_tensors(space) == space
+    assert observations(space) == "{'': 'Box(0,) of float32', 'b': 'Discrete(2)'}"
+
+
+@pytest.mark.parametrize("space", [EMPTY, spaces.Box(0, 1, (2, 0))])
+def test_actions_without_entries_are_refused(space):
+    with pytest.raises(ConfigError, match="has no entries"):
+        conversion(space)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(spaces.Discrete(2**50), spaces.Discrete(2), 1),
+        Spec(spaces.Dict(a=spaces.MultiDiscrete([2, 2**50])), spaces.Discrete(2), 1),
+        Spec(spaces.Discrete(2), spaces.Discrete(2**50), 1),
+    ],
+)
+def test_discrete_spaces_larger_than_the_memory_are_refused(spec):
+    with pytest.raises(ConfigError, match=f"{2**50}.* needs .* GiB of memory"):
+        check_sizes(spec)

@@ -151,6 +151,8 @@ class NestedActions(Actions):
 
 def conversion(space: gym.Space) -> Actions:
     """Returns the conversion of actions for the action space of an environment. Raises ConfigError."""
+    if 0 in (space.shape or ()):
+        raise ConfigError(f"env: the action space {space} has no entries")
     if isinstance(space, spaces.Tuple | spaces.Dict):
         return NestedActions(space)
     return Actions(space)

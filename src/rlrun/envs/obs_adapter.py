@@ -94,6 +94,8 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
     Raises ConfigError for spaces without a fixed shape. entry: the key of this space in the observation, None if it
     is the whole observation.
     """
+    if entry is None and _is_empty(space):
+        raise ConfigError(f"env: {space} observations are empty; return a constant, such as one number")
     if isinstance(space, spaces.Dict):
         kind = spaces.Dict
         if isinstance(space, FromTuple | WithMask):
@@ -109,6 +111,13 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
             hint = f"; env.wrappers.hide.entries=[{entry}] leaves this one out"
         raise ConfigError(f"env: {name} observations are not supported: they have no fixed shape{hint}")
     return space
+
+
+def _is_empty(space: gym.Space) -> bool:
+    """Returns whether no part of a space has an entry."""
+    if isinstance(space, spaces.Dict):
+        return all(map(_is_empty, space.values()))
+    return 0 in (space.shape or ())
 
 
 def shows_masks(env: gym.Env) -> bool:

@@ -31,9 +31,12 @@ def difference(trained: Any, here: dict[str, str]) -> str | None:
 
 def observations(space: Space) -> str:
     """Returns the shapes and dtypes of observations after conversion to tensors, as text. Bounds are left out."""
-    space = as_tensors(space)
+    return _form(as_tensors(space))
+
+
+def _form(space: Space) -> str:
     if isinstance(space, spaces.Dict):
-        return str({key: observations(part) for key, part in space.items()})
+        return str({key: _form(part) for key, part in space.items()})
     if isinstance(space, spaces.Box):
         return f"Box{space.shape} of {space.dtype}"
     return str(space)

@@ -7,8 +7,9 @@ from itertools import product
 from typing import Any
 
 import torch
+from gymnasium.spaces import flatdim
 
-from rlrun import engine, registry
+from rlrun import engine, memory, registry
 from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
@@ -36,6 +37,7 @@ from rlrun.types import MASK, Spec
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
 # sections of `algo` that are no settings of the agent
 AROUND = ("loop", "buffer", "schedule", "reward_weights", *BEFORE)
+ROWS, FLOAT_BYTES = 64, 4
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
 
@@ -83,6 +85,7 @@ def build_agent(
     """
     values = agent_values(config)
     check_memory(config)
+    check_sizes(spec)
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
         _, cfg = registry.configured("algo", values["name"], settings(values), "algo")
@@ -257,6 +260,13 @@ def check_memory(config: RunConfig) -> None:
             f"network.burn_in={values['burn_in']}, network.start={values['start']}: algo={algo} learns from rollouts, "
             "whose recurrent states are never outdated; set burn_in=0 and start=stored"
         )
+
+
+def check_sizes(spec: Spec) -> None:
+    """Raises ConfigError if observations or actions have more values than a layer of ROWS units, or a minibatch of ROWS
+    one-hot vectors, could have in the memory."""
+    for what, space in (("observations", spec.obs), ("actions", spec.shown_action)):
+        memory.check_fits(f"env: {space} {what} in {ROWS} one-hot vectors", ROWS * FLOAT_BYTES * flatdim(space))
 
 
 def check_norm(agent: Agent, parts: Parts) -> None:
