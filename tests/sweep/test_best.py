@@ -159,6 +159,13 @@ def test_best_preset_of_a_sweep_with_a_preset_file_leads_to_no_other_file(untrus
     assert job.values["algo"] == expected.values["algo"] and "first" not in second.read_text()
 
 
+@pytest.mark.parametrize("place", ["", "./", "untrusted/../"])
+def test_preset_file_with_the_name_of_another_preset_is_refused(place: str, untrusted: Path) -> None:
+    Path("dqn-CartPole.yaml").write_text("algo: {gamma: 0.5}\n")
+    with pytest.raises(ConfigError, match="has the name of a preset of rlrun or a plug-in, which comes first"):
+        jobs(["algo=dqn", "env=CartPole", f"preset={place}dqn-CartPole.yaml"])
+
+
 def test_preset_file_that_does_not_exist_has_one_line() -> None:
     with pytest.raises(ConfigError, match=r"preset=no/best.yaml: no such file"):
         jobs(["algo=dqn", "env=CartPole", "preset=no/best.yaml"])

@@ -3,6 +3,7 @@
 An argument such as `algo=sac` is called a word.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -292,6 +293,8 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     if group == "preset" and name.endswith(".yml"):
         return f"preset={name}: the name of the file must end in .yaml"
     if group == "preset" and name.endswith(".yaml"):
+        if os.path.normpath(name).removesuffix(".yaml") in names:
+            return f"preset={name}: has the name of a preset of rlrun or a plug-in, which comes first; rename the file"
         if sources.is_preset_path(name):
             return None  # composing reads the file, as untrusted data
         return f"preset={name}: no such file"
