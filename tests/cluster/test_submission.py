@@ -7,7 +7,8 @@ import pytest
 
 import rlrun
 from rlrun.cli import main
-from rlrun.cluster import Ended
+from rlrun.cli.submit import _codes
+from rlrun.cluster import Command, Ended
 from rlrun.cluster.local import Forks, LocalConfig
 from rlrun.cluster.slurm import SlurmConfig
 from rlrun.cluster.submission import CONFIGS, chosen
@@ -120,3 +121,19 @@ def test_interrupted_grid_interrupts_its_runs(
     assert "interrupted; the same command with resume=auto goes on" in capsys.readouterr().err
     stopped = [path.read_text() for path in Path("runs/grid").glob("*/summary.json")]
     assert len(stopped) == 2 and all('"status": "stopped"' in text for text in stopped)
+
+
+def test_run_whose_environment_ends_the_process_counts_as_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Cluster:
+        submit = staticmethod(len)
+
+        def ended(self) -> list[Ended]:
+            return [Ended(str(tmp_path), 0)]
+
+    commands = [Command(str(tmp_path), [], tmp_path / "log")]
+    assert _codes(commands, Cluster(), 1) == [1]  # type: ignore[arg-type]
+    assert "log: the process ended before the run" in capsys.readouterr().err
+    (tmp_path / "summary.json").write_text("{}")
+    assert _codes(commands, Cluster(), 1) == [0]  # type: ignore[arg-type]

@@ -137,3 +137,13 @@ def saved(loop: Loop, run: Path) -> Path:
 
 def tensors(loop: Loop) -> dict[str, torch.Tensor]:
     return {name: value for name, value in loop.agent.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+@pytest.mark.parametrize("words", [["reset", "into=new"], ["export"], ["eval"]])
+def test_snapshot_that_does_not_exist_is_a_faulty_word(
+    words: list[str], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, *others = words
+    assert main([command, str(source / "snapshots" / "nope"), *others]) == 2
+    assert "snapshots/nope: no such" in capsys.readouterr().err and not Path("new").exists()

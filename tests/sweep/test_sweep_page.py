@@ -184,8 +184,47 @@ def test_repeating_command_has_the_ranges_and_settings_that_differ(tmp_path: Pat
     assert words[:5] == ["rlrun", "sweep", "algo=sac", "env=A,B", "algo.gamma=logit(0.9,0.999)"]
     assert words[5:7] == ["network.hidden=choice([64, 64],[256, 256])", "trials=3"]
     Sound(page.html(stored.read(path), "rlrun report"))
-    assert [panel.title for panel in figures.curves(stored.read(path))] == ["A", "B"]
+    assert [panel.title for panel in figures.curves(stored.read(path), standings(stored.read(path).trials))] == [
+        "A",
+        "B",
+    ]
     assert page.repeating(stored.read(make_sweep(tmp_path / "t", 1))) == [], "conditions cannot be typed"
+
+
+def test_page_and_table_of_many_trials_show_the_best(
+    found: Stored, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("figures.MOST", "page.MOST"):
+        monkeypatch.setattr(f"rlrun.sweep.{place}", 20)
+    monkeypatch.setattr("rlrun.cli.sweep.MOST", 20)
+    text = page.html(found, "rlrun report x")
+    assert "the best 20 of 200 trials" in text
+    for picture in figures.draw(found):
+        assert picture.name == "importances" or all(
+            len(marks(picture, DOT, i)) <= 20 for i in range(len(picture.panels))
+        )
+    best = {one.number for one in found.trials.best()[:20]}
+    (history,) = [picture for picture in figures.draw(found) if picture.name == "history"]
+    assert {float(mark.x[0]) for mark in marks(history, DOT)} == best
+    assert main(["sweep", "status", str(found.path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[21] == "and 180 other trials" and said[1].split()[0] == str(found.trials.best()[0].number)
+
+
+def test_sweep_that_ended_without_a_score_is_not_called_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path / "s", 2, seeds=1)
+    asked, *_ = (path / "journal.jsonl").read_text().splitlines(keepends=True)
+    failed = [{"event": "failed", "trial": one, "rung": 0, "env": "HalfCheetah", "seed": 0, "branch": 0, "why": "nan"}
+              for one in range(2)]  # fmt: skip
+    (path / "journal.jsonl").write_text(asked + json.dumps(failed[0]) + "\n")
+    assert stored.read(path).state == "interrupted"
+    (path / "journal.jsonl").write_text(asked + "".join(json.dumps(one) + "\n" for one in failed))
+    assert stored.read(path).state == "ended: no trial has a score"
+    assert main(["sweep", "status", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "ended: no trial has a score" in said and "interrupted" not in said and "left" not in said
 
 
 def test_sweep_without_scores_has_a_page(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rlrun.cluster.submission import Submission
 from rlrun.config.compose import literal
 from rlrun.config.jobs import Job
 from rlrun.errors import printable
+from rlrun.rundir import SUMMARY
 
 POLL_S = 0.05
 PLACES = ("run_dir", "resume")  # words that a submitted job gets, so that it goes on when it is started again
@@ -90,7 +91,7 @@ def _train(jobs: Sequence[Job], commands: Sequence[Command], cluster: Cluster, w
 
 
 def _codes(commands: Sequence[Command], cluster: Cluster, workers: int) -> list[int | None]:
-    """Runs commands until all have ended, so many at a time. Returns their exit codes."""
+    """Runs commands until all have ended, so many at a time. Returns their exit codes, 1 for a run without a result."""
     waiting = list(commands)
     running: dict[str, Command] = {}
     codes = []
@@ -103,8 +104,12 @@ def _codes(commands: Sequence[Command], cluster: Cluster, workers: int) -> list[
             print(printable(f"job {number} of {len(commands)}: {command.log}"), flush=True)
         for ended in cluster.ended():
             command = running.pop(ended.name)
-            codes.append(ended.exit_code)
-            if ended.exit_code != 0:
-                print(printable(f"error: {command.log}: exit code {ended.exit_code}"), file=sys.stderr)
+            code = ended.exit_code
+            why = f"exit code {code}"
+            if code == 0 and not (Path(command.name) / SUMMARY).is_file():  # an environment may end its process
+                code, why = 1, "the process ended before the run"
+            codes.append(code)
+            if code != 0:
+                print(printable(f"error: {command.log}: {why}"), file=sys.stderr)
         time.sleep(POLL_S)
     return codes

@@ -44,6 +44,7 @@ sweep that was interrupted or killed, from where it was.
 
 
 DRIVER = "submit.driver"
+MOST = 1000  # trials that a table shows: the best
 REFUSED = {"submit.workers": "a sweep has a setting of its own, workers=..."}
 
 
@@ -242,12 +243,12 @@ def _headline(winner: "Trial", trials: "Trials") -> str:
 
 def _table(trials: "Trials") -> None:
     """Prints the trials, best first, then those without a score."""
-    from rlrun.sweep.standings import differing, ranked, standings
+    from rlrun.sweep.standings import differing, shown
     from rlrun.sweep.view import table
 
-    found = standings(trials)
-    others = [one for one in found if one.score is None]
-    print_columns(table([*ranked(trials, found), *others], trials, differing(trials)))
+    print_columns(table(shown(trials, MOST), trials, differing(trials)))
+    if len(trials) > MOST:
+        print(f"and {len(trials) - MOST:,} other trials")
 
 
 def _stored(words: Sequence[str]) -> "Stored":
@@ -272,13 +273,15 @@ def _status(words: Sequence[str]) -> int:
     if trials.winner is not None:
         print(_headline(trials.trials[trials.winner], trials))
         parts.append("done")
-    else:
+    elif stored.state in ("running", "interrupted"):
         if best := trials.best():
             print(f"best so far: trial {best[0].number}")
         expected = forecast(trials, stored.cfg, stored.courses, stored.cfg.trials)
         if expected.speed:
             parts.append(f"about {clock(expected.left_s())} left")
         parts.append(f"running: {holder}" if holder else "interrupted: the same command continues it")
+    else:
+        parts.append(stored.state)
     print(printable(f"{path}: {', '.join(parts)}"))
     return 0
 

@@ -19,8 +19,13 @@ WEIGHTS_ONLY = "weights_only"  # in the header of a snapshot that holds what act
 
 
 def locate(path: Path) -> tuple[Path, str | None]:
-    """Returns run directory and snapshot name of a path RUN/snapshots/<name>. For a path RUN, the name is None."""
+    """Returns run directory and snapshot name of a path RUN/snapshots/<name>. For a path RUN, the name is None.
+
+    Raises ConfigError if there is no such snapshot.
+    """
     if path.parent.name == "snapshots":
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such snapshot")
         return path.parent.parent, path.name
     return path, None
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rlrun import lock
 from rlrun.config import sources
 from rlrun.config.check import show
 from rlrun.errors import ConfigError
@@ -15,7 +14,7 @@ from rlrun.report.statistics import interval, iqm
 from rlrun.report.tables import Table, span
 from rlrun.snapshot.atomic import replace_text
 from rlrun.sweep import space as spaces
-from rlrun.sweep.figures import draw, fresh_scores, measured_again
+from rlrun.sweep.figures import MOST, draw, fresh_scores, measured_again
 from rlrun.sweep.settings import typed
 from rlrun.sweep.standings import Standing, ranked, short_names, standings, totals, values_text
 from rlrun.sweep.stored import Stored
@@ -45,9 +44,9 @@ def html(stored: Stored, command: str) -> str:
         command=command,
         stored=stored,
         found=found,
+        most=MOST,
         best=best,
         headline=headline(stored, best),
-        state=state(stored),
         totals=taken,
         time=clock(taken.seconds),
         pictures={picture.name: _panels(picture, readings) for picture in draw(stored)},
@@ -76,15 +75,6 @@ def headline(stored: Stored, best: Sequence[Standing]) -> str:
     return f"{text}."
 
 
-def state(stored: Stored) -> str:
-    """Returns whether the sweep runs."""
-    if stored.trials.winner is not None:
-        return "done"
-    if lock.holder(stored.path):
-        return "running"
-    return "interrupted"
-
-
 def winners(stored: Stored) -> Table:
     """Returns the table of trials that were measured again, best first."""
     trials, every = stored.trials, standings(stored.trials)
@@ -106,6 +96,7 @@ def failures(found: Sequence[Standing]) -> Table:
     rows = []
     for one in found:
         rows += [[one.number, run, why] for run, why in one.trial.failures.items()]
+    rows = rows[:MOST]
     return Table("failures", "Runs that failed", ("trial", "run", "reason"), rows, (0,))
 
 
@@ -113,7 +104,7 @@ def every_trial(stored: Stored, found: Sequence[Standing], best: Sequence[Standi
     """Returns the table of all trials, best first, then those without a score."""
     names = short_names(stored.space.keys)
     rows = []
-    for one in [*best, *(one for one in found if one.score is None)]:
+    for one in [*best, *(one for one in found if one.score is None)][:MOST]:
         trial = one.trial
         rung = "" if one.rung is None else f"{one.rung + 1} of {stored.trials.last + 1}"
         score = "" if one.score is None else number(one.score)

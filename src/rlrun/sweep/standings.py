@@ -37,6 +37,12 @@ def ranked(trials: Trials, found: Sequence[Standing]) -> list[Standing]:
     return [found[trial.number] for trial in trials.best()]
 
 
+def shown(trials: Trials, most: int) -> list[Standing]:
+    """Returns so many trials, best first, then those without a score."""
+    found = standings(trials)
+    return [*ranked(trials, found), *(one for one in found if one.score is None)][:most]
+
+
 def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
     rung, score = None, None
     if not trial.failed:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from rlrun import lock
 from rlrun.config.stored import SWEEP, is_whole
 from rlrun.errors import ConfigError
 from rlrun.sweep import folder, journal
@@ -29,6 +31,28 @@ class Stored:
     def courses(self) -> dict[str, list[int]]:
         """The steps of the rungs, by environment."""
         return {env: run["steps"] for env, run in self.described.runs.items()}
+
+    @property
+    def planned(self) -> int:
+        """The number of trials of the whole sweep."""
+        from rlrun.sweep.search import BUILT_IN, Random  # late, because they import numpy
+
+        kind: type[Any] = BUILT_IN.get(self.cfg.search, Random)
+        return int(kind(self.space, self.cfg.seed, self.cfg.trials).trials)
+
+    @property
+    def state(self) -> str:
+        """Whether the sweep runs."""
+        trials = self.trials
+        if trials.winner is not None:
+            return "done"
+        if lock.holder(self.path):
+            return "running"
+        if trials.open_jobs() or trials.best():
+            return "interrupted"
+        if trials.time_is_up or len(trials) >= self.planned:
+            return "ended: no trial has a score"
+        return "interrupted"
 
 
 def read(path: Path) -> Stored:
