@@ -443,7 +443,7 @@ def limit():
 """
 
 
-@pytest.mark.parametrize("reference", ["./there/file_late.py", "file_late", "./file_late_package"])
+@pytest.mark.parametrize("reference", ["./there/file_late.py", "file_late", "./file_late_package", "file_late_named"])
 def test_imports_within_functions_find_the_modules_beside_a_file(
     reference: str, workplace: Path, monkeypatch: Any
 ) -> None:
@@ -453,6 +453,9 @@ def test_imports_within_functions_find_the_modules_beside_a_file(
         folder = workplace / reference
         folder.mkdir()
         (folder / "__init__.py").write_text(LATE)
+    elif reference == "file_late_named":  # a package whose neighbours lie in the current folder
+        (folder / reference).mkdir()
+        (folder / reference / "__init__.py").write_text(LATE)
     else:
         (folder / "file_late.py").write_text(LATE)
     (folder / "file_late_beside.py").write_text(LATE_BESIDE)
