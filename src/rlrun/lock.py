@@ -83,7 +83,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def release(descriptor: int) -> None:
     """Releases a lock. Does nothing if the lock is already released."""
     if descriptor in _locks:
-        operating_system.unlock(descriptor, _locks.pop(descriptor))
+        with contextlib.suppress(OSError):  # an environment may have closed the file
+            operating_system.unlock(descriptor, _locks.pop(descriptor))
 
 
 def holder(path: Path) -> str | None:

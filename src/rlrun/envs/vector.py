@@ -25,6 +25,7 @@ from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.obs_adapter import as_tensors
 from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
+from rlrun.envs.process import unchanged
 from rlrun.envs.recording import tiled
 from rlrun.envs.returned import ReturnedError, check_observation
 from rlrun.envs.rewards import reward_shape
@@ -134,6 +135,11 @@ class VectorEnv(nn.Module):
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
         """Returns the environments of a config. Raises ConfigError if they cannot be made."""
+        with unchanged(cfg.id):
+            return cls._made(cfg, seed, device)
+
+    @classmethod
+    def _made(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str) -> "VectorEnv":
         one = recipe(cfg)
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "torch", "envpool"):
@@ -200,7 +206,9 @@ class VectorEnv(nn.Module):
         if seed is not None or self.clock.obs is None:
             seeds = self.seeds
         self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps, self.clock.reports_success)
-        self.clock.obs = self._tensors(self._reset(seeds), "observation")
+        with unchanged(self.name):
+            obs = self._reset(seeds)
+        self.clock.obs = self._tensors(obs, "observation")
         return self.clock.obs
 
     def draw_tasks(self) -> None:
