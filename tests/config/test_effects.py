@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rlrun.cli.catalogue import explained
-from rlrun.config.jobs import jobs
+from rlrun.config.compose import hand_over
+from rlrun.config.jobs import for_hydra, jobs
 from rlrun.errors import ConfigError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -278,3 +279,24 @@ def test_settings_of_a_logger_in_one_file_lie_below_its_name():
     assert values(*words)["logger"] == {"mine": {"text": "hi"}}
     write("mine.yaml", "mine: {text: hello}\n")
     assert values(*words)["logger"] == {"mine": {"text": "hello"}}
+
+
+def test_empty_section_removes_the_schedule_of_a_preset():
+    words = ["algo=ppo", "env=Pendulum"]
+    assert values(*words)["algo"]["lr_schedule"] == {"linear": {}}
+    assert values(*words, "algo.lr_schedule={}")["algo"]["lr_schedule"] == {}
+    write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {lr_schedule: {}}\n")
+    assert values(*words, "preset=./mine.yaml")["algo"]["lr_schedule"] == {}
+    assert values(*words, "algo.lr_schedule={linear: {}}", "preset=./mine.yaml")["algo"]["lr_schedule"] == {
+        "linear": {}
+    }
+    assert faults(*words, "algo.loop={}") == ["algo.loop={}: sets nothing"]
+
+
+@pytest.mark.parametrize("word", ["algo.lr_schedule={}", "preset=./mine.yaml"])
+def test_empty_section_removes_the_schedule_in_jobs_of_several_runs(word):
+    write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {lr_schedule: {}}\n")
+    found = []
+    words = for_hydra(["algo=ppo", "env=Pendulum", "seed=0,1", word])
+    hand_over(words, ["--multirun"], lambda values, typed: found.append(values["algo"]["lr_schedule"]))
+    assert found == [{}, {}]

@@ -74,6 +74,8 @@ def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
     known = lookup(key, tree)
     if known is ABSENT:
         yield f"{key}: unknown key{nearest_key(key, tree)}"
+    elif value == {} and isinstance(known, dict) and not (key in OPEN or names_parts(known)):
+        yield f"{key}={{}}: sets nothing"
     elif isinstance(value, dict) and isinstance(known, dict):
         for inner, item in value.items():
             yield from faults(f"{key}.{inner}", item, tree)
@@ -212,12 +214,16 @@ def _inside(key: str, value: Any, known: Tree) -> str:
 
     The keys of a section that is empty or holds only sections, such as `{linear: {}}`, are names of parts.
     """
-    names_parts = all(isinstance(item, dict) for item in known.values())
-    if isinstance(value, str) and names_parts:
+    if isinstance(value, str) and names_parts(known):
         return f"; did you mean {key}.{value}={{}}?"
     if known:
         return f", one of its keys: {', '.join(f'{key}.{name}' for name in known)}"
     return ""
+
+
+def names_parts(section: Tree) -> bool:
+    """Returns whether the keys of a section are names of parts, as in `{linear: {}}`, which {} may empty."""
+    return all(isinstance(item, dict) for item in section.values())
 
 
 _SINGULAR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

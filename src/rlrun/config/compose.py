@@ -309,7 +309,7 @@ class Composition:
                 del OmegaConf.select(config, section)[name]
             else:
                 value = check.fitted(word.values[0], check.lookup(word.key, self.tree))
-                OmegaConf.update(config, word.key, value, merge=True, force_add=True)
+                _set(config, word.key, value)
         return _settle(config, self.choices, self.folders)
 
 
@@ -411,6 +411,8 @@ class Composer:
             fault = self._lacking_part(choices, error) or self._unknown_name(error)
             raise ConfigError(fault or _one_line(error)) from None
         chosen = dict(config.hydra.runtime.choices)
+        OmegaConf.set_struct(config, False)
+        _empty(config, chosen, self.folders)
         return self._composition(config, chosen)
 
     def _composition(self, config: DictConfig, chosen: dict[str, str]) -> Composition:
@@ -526,6 +528,7 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
         typed = list(map(as_typed, runtime.overrides.task))
         choices = dict(runtime.runtime.choices)
         OmegaConf.set_struct(config, False)
+        _empty(config, choices, folders, typed)
         _forget(config, choices, folders)
         job(_settle(config, choices, folders), typed)
 
@@ -541,6 +544,27 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
         os.environ.pop("HYDRA_FULL_ERROR")
         if before[1] is not None:
             os.environ["HYDRA_FULL_ERROR"] = before[1]
+
+
+def _set(config: DictConfig, key: str, value: Any) -> None:
+    """Sets a value of a config. A section is merged with the present one; {} empties it."""
+    OmegaConf.update(config, key, value, merge=value != {}, force_add=True)
+
+
+def _empty(config: DictConfig, choices: dict[str, str], folders: Sequence[Path], words: Sequence[str] = ()) -> None:
+    """Empties the sections that the user's preset or the words set to {}, because a merge with {} changes nothing.
+
+    words: settings that the config has already.
+    """
+    typed = {word.partition("=")[0]: word.partition("=")[2] for word in words}
+    file = sources.users_file(f"preset/{preset_file(choices.get('preset'), folders)}", folders)
+    own = {} if file is None else dict(check.leaves(sources.content(file)))
+    for key, value in own.items():
+        if value == {} and not any(word == key or word.startswith(f"{key}.") for word in typed):
+            _set(config, key, {})
+    for key, text in typed.items():
+        if text == "{}":
+            _set(config, key, {})
 
 
 def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> None:

@@ -106,7 +106,7 @@ def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
         if "." in f"{name}":
             outer, inner, *_ = key.split(".")
             yield f"{key}: a key with a dot has no effect; write a section, {outer}: {{{inner}: ...}}"
-        elif isinstance(known, dict) and known and isinstance(value, dict):
+        elif isinstance(known, dict) and known and isinstance(value, dict) and value:
             yield from _faults(value, others, f"{key}.")
         elif isinstance(known, dict) and not section and value is None:
             yield f"{key}: has no settings"
