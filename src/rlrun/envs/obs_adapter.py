@@ -197,8 +197,10 @@ def _mask_of(space: Any, mask: Any, may_be_empty: bool) -> np.ndarray:
         place = int(np.argmax(wrong))
         raise ReturnedError(f"{MASK}[{place}] is {flat[place]}; a mask has 1 for allowed choices and 0 for others")
     if sizes and not may_be_empty:
-        starts = np.cumsum([0, *sizes[:-1]])
-        if np.count_nonzero(np.logical_or.reduceat(allowed, starts)) < len(sizes):
+        choices = allowed
+        if len(sizes) > 1:
+            choices = np.logical_or.reduceat(allowed, np.cumsum([0, *sizes[:-1]]))
+        if np.count_nonzero(choices) < len(sizes):
             raise ReturnedError(f"{MASK} allows no action, but the episode is not terminated")
     return allowed.astype(np.int8)
 

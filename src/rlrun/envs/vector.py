@@ -515,11 +515,10 @@ class VectorEnv(nn.Module):
             real = over & (raw.weight > 0)
         rows = np.flatnonzero(real)
         lengths = clock.steps - clock.begun[rows]
-        success = np.full(len(rows), np.nan)
-        if raw.success is not None:
-            success = raw.success[rows]
         columns = [clock.returns[rows], lengths, rows, raw.terminated[rows]]
-        columns += [self._reported(success), self._reported(clock.successes[rows] / lengths)]
+        if clock.reports_success:
+            success = np.zeros(self.num_envs) if raw.success is None else np.nan_to_num(raw.success)
+            columns += [success[rows], np.nan_to_num(clock.successes[rows]) / lengths]
         info["episodes"] = list(map(Episode, *(column.tolist() for column in columns)))
         clock.returns[over], clock.begun[over], clock.successes[over] = 0.0, clock.steps, np.nan
         if raw.own_returns:
@@ -535,12 +534,6 @@ class VectorEnv(nn.Module):
         successes = self.clock.successes
         successes[reported] = np.nan_to_num(successes[reported]) + raw.success[reported]
         self.clock.reports_success |= bool(reported.any())
-
-    def _reported(self, values: np.ndarray) -> np.ndarray:
-        """Returns successes with None in place of NaN, or 0 if the environments have reported success before."""
-        if self.reports_success:
-            return np.nan_to_num(values)
-        return np.full(len(values), None)
 
     def _cut(self, actions: np.ndarray) -> Step:
         """Starts new episodes in all environments, after a restore without saved states.
