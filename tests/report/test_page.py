@@ -5,8 +5,10 @@ import csv
 import hashlib
 import html
 import json
+import math
 import re
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,28 @@ def test_page_text_and_lines_have_enough_contrast(written: tuple[Path, str]) -> 
 def table(folder: Path, name: str) -> list[dict[str, str]]:
     with (folder / f"{name}.csv").open() as file:
         return [*csv.DictReader(file)]
+
+
+TEXT = {"env", "method", "state", "remarks", "folder", "host", "x", "y", "environment", "key", "values"}
+
+
+def test_csv_files_hold_numbers_as_numbers(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    for algo, seed in product(("ppo", "sac"), range(2)):
+        scores = {100: -10_000.25, 2000: -27.74}
+        make_run(tmp_path / "runs" / f"{algo}{seed}", scores, algo=algo, seed=seed, total=10_000)
+    build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
+    for path in (tmp_path / "out").glob("*.csv"):
+        for row in table(tmp_path / "out", path.stem):
+            assert all(math.isfinite(float(text)) for key, text in row.items() if key not in TEXT and text)
+        frame = pandas.read_csv(path)
+        assert {column for column in frame if frame[column].dtype == object} <= TEXT
+    first = table(tmp_path / "out", "runs")[0]
+    assert (first["step"], first["total_steps"], first["last_score"]) == ("2000", "10000", "-27.74")
+    assert [row["ppo"] for row in table(tmp_path / "out", "steps")] == ["-10000.25"] * 3 + ["-27.74"]
+    cost = table(tmp_path / "out", "cost")[0]
+    wanted = {"seconds_longest": "200.0", "steps_per_s": "10.0", "rss_mb": "300.0", "gpu_mb": ""}
+    assert {key: cost[key] for key in wanted} == wanted
 
 
 def test_tables_hold_the_numbers_of_the_runs(written: tuple[Path, str], tmp_path: Path) -> None:

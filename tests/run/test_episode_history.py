@@ -38,7 +38,9 @@ def test_episode_history_has_every_episode_once_after_a_resume(tmp_path: Path) -
 def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text("episode,step,wall_s,length,return\n1,9,0.5,9,[1.0, 2.0]\n")
     history: Any = Episodes()
-    history.run = SimpleNamespace(path=tmp_path, loop=SimpleNamespace(steps=20))
+    history.run = SimpleNamespace(
+        path=tmp_path, loop=SimpleNamespace(steps=20, env=SimpleNamespace(spec=SimpleNamespace(reward_dim=1)))
+    )
     history.set_extra_state(1)
     history.on_start()
     history.episode = Episode(3.0, 11, 0, True, 1.0, 0.25)
@@ -47,6 +49,20 @@ def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Pa
     first, second = lines(tmp_path)
     assert [first["terminated"], first["success_fraction"], first["length"]] == ["", "", "9"]
     assert [second["terminated"], second["success_fraction"], second["return"]] == ["True", "0.25", "3.0"]
+
+
+def test_episode_history_has_a_column_for_each_component_of_a_return(tmp_path: Path) -> None:
+    words = [
+        "algo=sac",
+        "env=PointRun",
+        "preset=none",
+        "algo.reward_weights={name: fixed, weights: [1, 1]}",
+        *WORDS[3:],
+    ]
+    run = rlrun.train(*words, "trainer.total_steps=300", "algo.loop.warmup_steps=400", run_dir=str(tmp_path / "run"))
+    first = lines(run.path)[0]
+    assert [*first][-2:] == ["return_0", "return_1"]
+    assert None not in first and float(first["return_1"]) < 0
 
 
 def test_episode_history_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from rlrun.registry import register
 from rlrun.snapshot.atomic import replace_file
 from rlrun.types import Return
 
-HEADER = b"episode,step,wall_s,length,terminated,success_fraction,return\n"
+COLUMNS = ("episode", "step", "wall_s", "length", "terminated", "success_fraction")
 OLD_HEADER = b"episode,step,wall_s,length,return\n"
 
 
@@ -19,7 +19,8 @@ OLD_HEADER = b"episode,step,wall_s,length,return\n"
 class Episodes(Callback):
     """Writes RUN/episodes.csv: the step at which each training episode ended, the seconds of training until then, its
     length, whether it terminated (else it was truncated), the fraction of its steps with success (empty until an
-    environment reports it), and its return. For reward vectors, the last columns are the components of the return.
+    environment reports it), and its return. For reward vectors, the last columns are its components return_0, return_1,
+    ...
 
     Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
     snapshot.
@@ -32,11 +33,12 @@ class Episodes(Callback):
 
     def on_start(self) -> None:
         self.path = self.run.path / "episodes.csv"
-        kept = [HEADER]
+        rewards = self.run.loop.env.spec.reward_dim
+        returns = ["return"] if rewards == 1 else [f"return_{index}" for index in range(rewards)]
+        kept = [",".join([*COLUMNS, *returns]).encode() + b"\n"]
         if self.count and self.path.exists():
-            kept = [*islice(files.read_lines(self.path), 1 + self.count)]
-            if kept[0] == OLD_HEADER:
-                kept = [HEADER, *map(with_new_columns, kept[1:])]
+            header, *lines = islice(files.read_lines(self.path), 1 + self.count)
+            kept += map(with_new_columns, lines) if header == OLD_HEADER else lines
         earlier_s = float(kept[-1].split(b",")[2]) if len(kept) > 1 else 0.0
         self.started = time.monotonic() - earlier_s
         replace_file(self.path, kept)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,27 +76,37 @@ def scores(comparison: Comparison) -> Table:
 def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
     """Returns the table of scores of all methods at the same steps; default: quarters of the shortest horizon."""
     rows: Rows = []
+    raw: Rows = []
     for env in comparison.envs:
         cells = {cell.method: cell for cell in comparison.on(env)}
         end = min(cell.horizon for cell in cells.values())
         quarters = sorted({int(end * part) for part in (0.25, 0.5, 0.75, 1)})
         for step in steps or quarters:
             found = [_score_at(cells.get(name), step) for name in comparison.methods]
-            if steps or any(found):
-                rows.append([env, f"{step:,}", *found])
+            if steps or any(score is not None for score in found):
+                rows.append([env, f"{step:,}", *map(shown, found)])
+                raw.append([env, step, *found])
     header = ("environment", "step", *comparison.methods)
     note = "IQM of the last evaluation up to that step."
-    return Table("steps", "Score at given steps", header, rows, range(1, len(header)), note)
+    raw_header = ("env", *header[1:])
+    return Table("steps", "Score at given steps", header, rows, range(1, len(header)), note, raw_header, raw)
 
 
-def _score_at(cell: Cell | None, step: int) -> str:
-    """Returns the IQM of a method at a step, or "" if the step is before the first or after the last shared score."""
+def _score_at(cell: Cell | None, step: int) -> float | None:
+    """Returns the IQM of a method at a step, or None if the step is before the first or after the last shared score."""
     if cell is None or step > cell.horizon:
-        return ""
+        return None
     found = [one.at(step) for one in cell.counted]
     if np.isnan(found).any():
+        return None
+    return float(iqm(found))
+
+
+def shown(value: float | None, form: Callable[[float], str] = number) -> str:
+    """Returns a number as text for the page, or "" if there is none."""
+    if value is None:
         return ""
-    return number(float(iqm(found)))
+    return form(value)
 
 
 def profiles(comparison: Comparison) -> Table:
@@ -127,26 +137,27 @@ def chances(comparison: Comparison) -> Table:
 def cost(comparison: Comparison) -> Table:
     """Returns the table of time and memory, with a row for each environment and method."""
     rows: Rows = []
+    raw: Rows = []
     for cell in comparison:
         runs = [one.run for one in cell.counted]
         seconds = [run.last("wall_s") or 0.0 for run in runs]
         speeds = [run.step / second for run, second in zip(runs, seconds, strict=True) if second > TICK]
-        speed = ""
-        if speeds:
-            speed = number(float(np.median(speeds)))
+        speed = float(np.median(speeds)) if speeds else None
         hosts = ", ".join(sorted({run.host for run in runs} - {""}))
-        row = [cell.env, cell.method, clock(float(np.median(seconds))), clock(max(seconds)), speed]
-        rows.append([*row, _most_memory(runs, "sys/rss_mb"), _most_memory(runs, "sys/gpu_mb"), hosts])
+        times = [float(np.median(seconds)), max(seconds)]
+        sizes = [_most_memory(runs, "sys/rss_mb"), _most_memory(runs, "sys/gpu_mb")]
+        about = [cell.env, cell.method]
+        rows.append([*about, *map(clock, times), shown(speed), *(shown(size, memory) for size in sizes), hosts])
+        raw.append([*about, *times, speed, *sizes, hosts])
     header = ("environment", "method", "time, median", "longest", "steps/s", "memory", "GPU", "host")
-    return Table("cost", "Time and memory", header, rows, range(2, 7), "Memory: the maximum over all runs.")
+    raw_header = ("env", "method", "seconds_median", "seconds_longest", "steps_per_s", "rss_mb", "gpu_mb", "host")
+    note = "Memory: the maximum over all runs."
+    return Table("cost", "Time and memory", header, rows, range(2, 7), note, raw_header, raw)
 
 
-def _most_memory(runs: Sequence[Run], key: str) -> str:
-    """Returns the largest value of a memory metric over all runs, as text, or "" if it is 0 or missing."""
-    most = max(run.most(key) or 0.0 for run in runs)
-    if not most:
-        return ""
-    return memory(most)
+def _most_memory(runs: Sequence[Run], key: str) -> float | None:
+    """Returns the largest value of a memory metric over all runs, in MB, or None if it is 0 or missing."""
+    return max(run.most(key) or 0.0 for run in runs) or None
 
 
 def configs(comparison: Comparison) -> Table:
@@ -187,14 +198,17 @@ def _some(values: Sequence[str]) -> str:
 def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Sequence[str]) -> Table:
     """Returns the table of all runs, including those that do not count."""
     rows: Rows = []
+    raw: Rows = []
     for run in runs:
         value = run.last(score)
-        shown = "" if value is None else number(value)
         remarks = "; ".join(filter(None, [comparison.aside.get(run.path), *run.faults]))
-        row = [comparison.names.get(run.path, method(run, by)), run.env, str(run.seed), run.state]
-        rows.append([*row, f"{run.step:,} of {run.total_steps:,}", shown, remarks, str(run.path)])
+        about = [comparison.names.get(run.path, method(run, by)), run.env]
+        steps = f"{run.step:,} of {run.total_steps:,}"
+        rows.append([*about, str(run.seed), run.state, steps, shown(value), remarks, str(run.path)])
+        raw.append([*about, run.seed, run.state, run.step, run.total_steps, value, remarks, str(run.path)])
     header = ("method", "environment", "seed", "state", "steps", "last score", "remarks", "folder")
-    return Table("runs", "Every run", header, rows, (2, 4, 5))
+    raw_header = ("method", "env", "seed", "state", "step", "total_steps", "last_score", "remarks", "folder")
+    return Table("runs", "Every run", header, rows, (2, 4, 5), "", raw_header, raw)
 
 
 def curves(comparison: Comparison) -> Table:
