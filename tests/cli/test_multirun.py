@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rlrun.cli import main
-from rlrun.cli.multirun import Results
-from rlrun.config.jobs import jobs
+from rlrun.cli.multirun import Results, unequal_presets
+from rlrun.config.jobs import Job, jobs
 from rlrun.rundir import RunDir
 
 PAIR = ["algo=ppo", "env=CartPole"]
@@ -74,3 +74,19 @@ def test_sweep_with_resume_auto_continues_its_runs():
         assert main([*words, *small, f"trainer.stop_at={stop_at}"]) == 0
         summaries = [json.loads(file.read_text()) for file in Path("runs/grid").glob("*/summary.json")]
         assert [summary["step"] for summary in summaries] == [stop_at, stop_at]
+
+
+def job_with(algo: str, preset: str | None, env: str = "Pendulum-v1", *words: str) -> Job:
+    return Job([f"algo={algo}", *words], {"preset": preset, "env": {"id": env}})
+
+
+def test_unequal_presets_are_one_line_for_each_environment() -> None:
+    grid = [job_with(algo, preset) for algo, preset in (("ppo", "ppo-Pendulum"), ("spo", None)) for _ in range(2)]
+    (line,) = unequal_presets([*grid, job_with("ppo", None, "Hopper-v5"), job_with("spo", None, "Hopper-v5")])
+    assert line == (
+        "Pendulum-v1: algo=ppo has preset ppo-Pendulum, algo=spo has none, so their settings differ; preset=none makes "
+        "them equal, and so does preset=ppo-Pendulum if algo=spo has its keys"
+    )
+    assert not [*unequal_presets([job_with("ppo", "ppo-Pendulum"), job_with("sac", "sac-Pendulum")])]
+    typed = [job_with("ppo", name, "Pendulum-v1", f"preset={name}") for name in ("ppo-Pendulum", None)]
+    assert not [*unequal_presets(typed)], "presets are compared"

@@ -1,12 +1,28 @@
 """With every preset, as `rlrun train algo=... env=...` finds it, a run begins: all values are valid."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rlrun.cli import main
+from rlrun.config import sources
+from rlrun.config.compose import preset_file
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.run.assemble import build_loop
+from rlrun.telemetry import console
+
+CLASS = """\
+from rlrun.agents.actor_critic.sac import SAC
+from rlrun.registry import register
+
+
+@register("algo", "mine")
+class Mine(SAC):
+    pass
+"""
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "preset").glob("*.yaml"))
 EXTRAS = {"Pong": "ale_py", "LunarLander": "Box2D", "FetchReach": "gymnasium_robotics"}
@@ -22,3 +38,43 @@ def test_a_preset_makes_a_run_that_begins(preset: str) -> None:
     if job.values["algo"]["loop"].get("data", "") is None:
         pytest.skip("needs data")
     build_loop(run_config(job.values)).begin()
+
+
+def derived(folder: Path, algo: str) -> dict[str, Any]:
+    """Returns the values of a user's algorithm on Pendulum, whose YAML file has these lines below `algo`."""
+    (folder / "mine.py").write_text(CLASS)
+    (folder / "mine.yaml").write_text(f"defaults: [sac, _self_]\nalgo: {{name: mine, {algo}}}\n")
+    [job] = jobs([f"algo={folder / 'mine.py'}", "env=Pendulum-v1"])
+    return job.values
+
+
+def test_algorithm_of_the_user_has_the_preset_of_its_base_below_its_own_values(tmp_path: Path) -> None:
+    [base] = jobs(["algo=sac", "env=Pendulum"])
+    values = derived(tmp_path, "actor_learning_rate: 5e-4, tau: 0.5")
+    assert values["preset"] == "sac-Pendulum" and values["trainer"] == base.values["trainer"]
+    own = {"name": "mine", "actor_learning_rate": 5e-4, "tau": 0.5}
+    assert values["algo"] == base.values["algo"] | own
+    [bare] = jobs([f"algo={tmp_path / 'mine.py'}", "env=Pendulum", "preset=none"])
+    assert bare.values["preset"] is None and bare.values["algo"]["loop"] != base.values["algo"]["loop"]
+
+
+def test_shipped_algorithms_have_only_presets_of_their_own_name() -> None:
+    folders = [sources.CONF]
+    derived = ("recurrent_sac-Pendulum", "ppo1-Pendulum", "double_dqn-LunarLander", "sac_hold-Pendulum")
+    assert not [name for name in derived if preset_file(name, folders) not in (None, name)]
+
+
+@pytest.mark.parametrize(("word", "count"), [("seed=0", 1), ("preset=none", 0)])
+def test_run_says_at_its_start_which_preset_it_has(word: str, count: int, tmp_path: Path, capsys: Any) -> None:
+    words = ["algo=q_learning", "env=FrozenLake", "trainer.total_steps=16", "trainer.eval_episodes=0", word]
+    assert main(["train", *words, "env.selftest=off", "logger=[console]", f"run_dir={tmp_path / 'run'}"]) == 0
+    assert capsys.readouterr().out.count("preset q_learning-FrozenLake; preset=none trains with the defaults") == count
+
+
+def test_title_of_the_panel_names_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    titles = []
+    monkeypatch.setattr(console, "open_display", lambda title, *_: titles.append(title))
+    for config in ({"preset": "ppo-Pendulum"}, {"preset": None}):
+        start = SimpleNamespace(keys=None, rows=[], title="mine", run=Path(), total_steps=9, config=config)
+        console.Console(None).open(start)
+    assert titles == ["mine, preset ppo-Pendulum", "mine"]

@@ -17,12 +17,14 @@ import pytest
 from made_runs import make_run
 from sound_html import Sound
 
-from rlrun.cli.report import build
+from rlrun.cli.report import _remarks, build
 from rlrun.report import png
+from rlrun.report.compare import Cell, Comparison, Series
 from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, axis, draw, short
+from rlrun.report.runs import Run
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
-from rlrun.report.tables import Table, mixtures
+from rlrun.report.tables import Table, conditions, mixtures
 
 
 def runs(folder: Path, algos: int, envs: int, seeds: int, evaluations: int = 10) -> Path:
@@ -142,7 +144,7 @@ def test_csv_files_hold_numbers_as_numbers(tmp_path: Path) -> None:
         for row in table(tmp_path / "out", path.stem):
             assert all(math.isfinite(float(text)) for key, text in row.items() if key not in TEXT and text)
         frame = pandas.read_csv(path)
-        assert {column for column in frame if frame[column].dtype == object} <= TEXT
+        assert frame.empty or {column for column in frame if frame[column].dtype == object} <= TEXT
     first = table(tmp_path / "out", "runs")[0]
     assert (first["step"], first["total_steps"], first["last_score"]) == ("2000", "10000", "-27.74")
     assert [row["ppo"] for row in table(tmp_path / "out", "steps")] == ["-10000.25"] * 3 + ["-27.74"]
@@ -230,6 +232,35 @@ def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
     assert f"<li>{line}</li>" in top
     apart = build([str(tmp_path / "runs")], {"by": "algo.gamma"}, "")
     assert mixtures(apart.comparison) == []
+
+
+def test_settings_in_which_methods_differ_are_listed(tmp_path: Path) -> None:
+    for seed in range(2):
+        make_run(tmp_path / "runs" / f"ppo{seed}", {100: 1.0}, algo="ppo", seed=seed, gamma=0.9, clip_range=0.2)
+    make_run(tmp_path / "runs" / "spo", {100: 1.0}, algo="spo", total=200, gamma=0.99)
+    made = build([str(tmp_path / "runs")], {}, "")
+    assert conditions(made.comparison) == ["CartPole-v1: seed, trainer.total_steps"]
+    assert "methods differ on CartPole-v1: seed, trainer.total_steps (unequal.csv)" in [*_remarks(made)]
+    made.write(tmp_path / "out")
+    assert table(tmp_path / "out", "unequal") == [
+        {"environment": "CartPole-v1", "key": "seed", "ppo": "0, 1", "spo": "0"},
+        {"environment": "CartPole-v1", "key": "trainer.total_steps", "ppo": "100", "spo": "200"},
+        {"environment": "CartPole-v1", "key": "algo.gamma", "ppo": "0.9", "spo": "0.99"},
+    ]
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "<li>CartPole-v1: seed, trainer.total_steps</li>" in text.partition("<nav")[0]
+    Sound(text)
+
+
+def test_presets_are_a_condition_only_if_a_method_has_none() -> None:
+    for preset, expected in (("spo-CartPole", []), (None, ["CartPole-v1: preset"])):
+        cells = []
+        for algo, value in (("ppo", "ppo-CartPole"), ("spo", preset)):
+            config = {"preset": value, "algo": {"name": algo}, "env": {"id": "CartPole-v1"}}
+            run = Run(Path(algo), config, {}, {}, {}, [], [])
+            series = [Series(run, np.array([1.0]), np.array([1.0]))]
+            cells.append(Cell(algo, "CartPole-v1", series, series, {}))
+        assert conditions(Comparison(cells, {})) == expected
 
 
 def test_missing_combinations_are_a_note_of_one_sentence(tmp_path: Path) -> None:

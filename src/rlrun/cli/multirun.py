@@ -1,7 +1,7 @@
 """The table of results of a sweep, one row for each job. Read from the files of the runs, which may be trained by other
 processes or machines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,26 @@ from rlrun.rundir import CONFIG, runs_of
 
 if TYPE_CHECKING:
     from rlrun.report.runs import Run
+
+
+def unequal_presets(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yields a line for each environment in which some jobs have a preset and others have none, unless it was typed."""
+    algos: dict[str, dict[str | None, str]] = {}  # by environment and preset, the algorithm of the first job
+    for job in jobs:
+        typed = dict(word.split("=", 1) for word in job.words if "=" in word)
+        if "preset" not in typed:
+            algos.setdefault(job.values["env"]["id"], {}).setdefault(job.values["preset"], typed["algo"])
+    for env, found in algos.items():
+        presets = [preset for preset in found if preset is not None]
+        if None not in found or not presets:
+            continue
+        line = (
+            f"{env}: algo={found[presets[0]]} has preset {presets[0]}, algo={found[None]} has none, so their settings"
+        )
+        line += " differ; preset=none makes them equal"
+        if len(presets) == 1:
+            line += f", and so does preset={presets[0]} if algo={found[None]} has its keys"
+        yield line
 
 
 class Results:

@@ -102,8 +102,9 @@ def _sweep_report(places: Sequence[str], given: dict[str, Any], command: str) ->
 
 
 def _remarks(made: "Report") -> Iterator[str]:
-    """Yields lines about runs that were left out, and about averages over different configs."""
-    from rlrun.report.tables import mixtures
+    """Yields lines about runs that were left out, averages over different configs, and methods that differ in more than
+    their algorithm."""
+    from rlrun.report.tables import conditions, mixtures
 
     for folder in made.skipped:
         yield f"skipped {folder.path}: {folder.reason}"
@@ -111,6 +112,8 @@ def _remarks(made: "Report") -> Iterator[str]:
         yield f"not counted {path}: {reason}"
     for line in mixtures(made.comparison):
         yield f"configs differ, {line}"
+    for line in conditions(made.comparison):
+        yield f"methods differ on {line} (unequal.csv)"
 
 
 def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report":

@@ -183,7 +183,11 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
 
 
 def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
-    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder. changes: of all configs."""
+    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder. Says if presets are unequal.
+
+    changes: of all configs.
+    """
+    from rlrun.cli.multirun import unequal_presets
     from rlrun.config.jobs import for_all
     from rlrun.config.schema import run_config
     from rlrun.run.lifecycle import check
@@ -194,6 +198,8 @@ def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
             f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; use name=... to group them"
         )
     for_all(found, lambda job: check(run_config(job.values | changes)), lambda job: job.words)
+    for line in unequal_presets(found):
+        print(printable(line), file=sys.stderr)
 
 
 def _ask_hydra(overrides: Sequence[str], options: argparse.Namespace) -> int:

@@ -114,7 +114,7 @@ class UnwrittenNames(ConfigSource):
         elif group == "preset" and sources.is_preset_path(f"{name}.yaml"):
             config = preset_files.read(f"{name}.yaml", self.folders)
         elif group == "preset":
-            config = {"defaults": [preset_file(name, self.folders)]}
+            config = self._preset(name)
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
 
     def is_config(self, config_path: str) -> bool:
@@ -124,6 +124,17 @@ class UnwrittenNames(ConfigSource):
         if group == "preset":
             return sources.is_preset_path(f"{name}.yaml") or preset_file(name, self.folders) not in (None, name)
         return (group, name) == ("algo", NO_ALGO) or self._part(config_path) is not None
+
+    def _preset(self, name: str) -> dict[str, Any]:
+        """Returns the preset that a name without a file stands for.
+
+        If the user's algorithm takes it over from another, its own values stand above those of the preset.
+        """
+        derived = sources.base_preset(name, self.folders)
+        if derived is None:
+            return {"defaults": [preset_file(name, self.folders)]}
+        file, base = derived
+        return sources.content(file) | {"defaults": [base, "_self_"]}
 
     def _part(self, config_path: str) -> Declared | None:
         group, _, name = config_path.removesuffix(".yaml").rpartition("/")
@@ -209,7 +220,7 @@ def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
     """Returns the preset of this name, or None if there is no such preset.
 
     A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset with the alias,
-    sac-Pendulum.
+    sac-Pendulum. An algorithm of the user that derives from another has the presets of that one.
     """
     presets = sources.options("preset", where)
     if not name or name in presets or sources.is_preset_path(name):
@@ -218,7 +229,10 @@ def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
         algo = name.removesuffix(f"-{sources.env_id(file)}")
         if algo != name and f"{algo}-{alias}" in presets:
             return f"{algo}-{alias}"
-    return None
+    derived = sources.base_preset(name, where)
+    if derived is None:
+        return None
+    return preset_file(derived[1], where)
 
 
 @dataclass(frozen=True)

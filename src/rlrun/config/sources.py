@@ -145,6 +145,22 @@ def users_file(path: str, where: Sequence[Path]) -> Path | None:
     return file
 
 
+def base_preset(name: str, where: Sequence[Path]) -> tuple[Path, str] | None:
+    """Returns the YAML file of the user's algorithm in the name `<algo>-<env>` of a preset, and the name with the
+    algorithm from which it derives. None if it derives from none."""
+    known = options("algo", where)
+    for algo in known:
+        if not name.startswith(f"{algo}-"):
+            continue
+        file = users_file(f"algo/{algo}", where)
+        bases = content(file).get("defaults", []) if file else []
+        for base in bases:
+            if isinstance(base, str) and base in known:
+                assert file is not None
+                return file, base + name.removeprefix(algo)
+    return None
+
+
 def is_empty(values: dict[str, Any]) -> bool:
     """Returns whether a YAML file sets nothing, itself or by its defaults."""
     return not {*values} - {"defaults"} and values.get("defaults") in (None, [], ["_self_"])
@@ -262,6 +278,8 @@ def find(path: str, where: Sequence[Path]) -> Path | None:
     if found:
         return found[0]
     group, _, name = path.removesuffix(".yaml").rpartition("/")
+    if group == "preset" and (derived := base_preset(name, where)):
+        return derived[0]
     part = declared.find(group, name, python_files(where))
     if part is None:
         return None

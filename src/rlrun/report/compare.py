@@ -29,6 +29,7 @@ SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # suffix of the names of methods in the baseline
 THRESHOLDS = np.linspace(0, 1, 101)  # normalised scores at which performance profiles are computed
 LAST_STEP = 2**53  # later steps are not exact as floats
+OWN = ("algo.name", "name", "run_dir", "plugins", "resume")  # keys that differ between methods anyway
 Profile = tuple[Array, Array, Array]
 Pair = tuple[str, str, float, tuple[float, float]]
 Difference = tuple[str, list[str]]  # a config key and its values
@@ -149,6 +150,22 @@ class Comparison:
         """`<method> on <environment>` for each pair without runs."""
         pairs = product(self.methods, self.envs)
         return [f"{name} on {env}" for name, env in pairs if (name, env) not in self.cells]
+
+    def unequal(self, env: str) -> dict[str, dict[str, list[str]]]:
+        """Returns the config keys, by the values of each method, in which the methods of an environment differ.
+
+        Keys that only one method has are left out, and so are the names of algorithm, plug-ins and folders. Seeds are
+        compared as sets.
+        """
+        found: dict[str, dict[str, list[str]]] = {}
+        for cell in self.on(env):
+            for key, values in all_values([one.run for one in cell.counted]).items():
+                found.setdefault(key, {})[cell.method] = sorted(values)
+        for key in list(found):
+            first, *others = found[key].values()
+            if not others or all(other == first for other in others) or key in OWN or key.startswith("logger."):
+                del found[key]
+        return found
 
     @cached_property
     def bounds(self) -> dict[str, tuple[float, float]]:
@@ -315,12 +332,17 @@ def _identity(run: Run) -> str:
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
     """Returns the config keys that differ between runs, each with all its values, except seeds, folders and logging."""
-    configs = []
-    for run in runs:
-        configs.append({key: check.show(value) for key, value in check.leaves(run.config)})
     found = []
-    for key in dict.fromkeys(chain.from_iterable(configs)):
-        values = list(dict.fromkeys(config.get(key, "-") for config in configs))
+    for key, values in all_values(runs).items():
         if len(values) > 1 and key not in ("seed", "run_dir", "name") and not key.startswith("logger."):
             found.append((key, values))
     return found
+
+
+def all_values(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Returns all values of each config key among runs, as text; "-" for a run that lacks the key."""
+    configs = []
+    for run in runs:
+        configs.append({key: check.show(value) for key, value in check.leaves(run.config)})
+    keys = dict.fromkeys(chain.from_iterable(configs))
+    return {key: list(dict.fromkeys(config.get(key, "-") for config in configs)) for key in keys}

@@ -54,7 +54,7 @@ class Report:
         found = [tables.every_run(one, self.runs, self.score, self.by)]
         if one.methods:
             found += [tables.scores(one), tables.at_steps(one, self.steps), tables.chances(one), tables.cost(one)]
-            found += [tables.configs(one), tables.curves(one), tables.profiles(one)]
+            found += [tables.configs(one), tables.unequal(one), tables.curves(one), tables.profiles(one)]
         return found
 
     def _html(self, pictures: Sequence[Picture], found: Sequence[Table]) -> str:
@@ -73,6 +73,7 @@ class Report:
             report=self,
             comparison=self.comparison,
             mixtures=tables.mixtures(self.comparison),
+            conditions=tables.conditions(self.comparison),
             pictures=panels,
             swatches=[Markup(svg.swatch(place)) for place in range(len(methods))],
             tables={table.name: table for table in found},

@@ -171,6 +171,32 @@ def configs(comparison: Comparison) -> Table:
     return Table("configs", "Configs that differ among averaged runs", header, rows, (), note)
 
 
+def unequal(comparison: Comparison) -> Table:
+    """Returns the table of settings in which methods differ, a row for each environment and key."""
+    rows: Rows = []
+    for env in comparison.envs:
+        for key, values in comparison.unequal(env).items():
+            rows.append([env, key, *(", ".join(values.get(name, ())) for name in comparison.methods)])
+    header, note = ("environment", "key", *comparison.methods), "Without keys that only one method has."
+    return Table("unequal", "Settings in which methods differ", header, rows, (), note)
+
+
+def conditions(comparison: Comparison) -> list[str]:
+    """Returns a line for each environment in which the methods differ in settings besides those of the algorithms, such
+    as steps, environments, evaluations or seeds. Presets count if a method has none."""
+    lines = []
+    for env in comparison.envs:
+        keys = []
+        for key, values in comparison.unequal(env).items():
+            own_presets = key == "preset" and ["null"] not in values.values()
+            if not key.startswith(("algo.", "network.")) and not own_presets:
+                keys.append(key)
+        if keys:
+            more = f" and {len(keys) - KEYS} more" if len(keys) > KEYS else ""
+            lines.append(f"{shortened(env)}: {', '.join(map(shortened, keys[:KEYS]))}{more}")
+    return lines
+
+
 def mixtures(comparison: Comparison) -> list[str]:
     """Returns a line for each method and environment whose runs differ in their config, with keys and values."""
     return [_mixture(cell) for cell in comparison if cell.differences]

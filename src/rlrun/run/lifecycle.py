@@ -351,8 +351,11 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
 
 
 def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
-    """Yields the lines that a new run says about itself: limits of seeds and of a resume, settings without effect."""
+    """Yields the lines that a new run says about itself: its preset, limits of seeds and of a resume, settings without
+    effect."""
     loop = trainer.loop
+    if config.preset is not None:
+        yield f"preset {config.preset}; preset=none trains with the defaults of the algorithm"
     if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
         yield f"a resume of this run will be {loop.env.exactness}"
     if loop.env.verdict is not None and loop.env.verdict.unrepeatable:

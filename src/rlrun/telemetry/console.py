@@ -85,7 +85,10 @@ class Console(Logger):
     def open(self, start: Start) -> None:
         self._keys = start.keys
         past = [start.keys.current(row) for row in start.rows]
-        self._display = open_display(start.title, start.run, start.total_steps, past)
+        title = start.title
+        if preset := start.config.get("preset"):
+            title = f"{title}, preset {preset}"
+        self._display = open_display(title, start.run, start.total_steps, past)
 
     def row(self, row: Row) -> None:
         self._display.row(self._keys.current(row))
