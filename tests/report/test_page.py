@@ -136,7 +136,7 @@ TEXT = {"env", "method", "state", "remarks", "folder", "host", "x", "y", "enviro
 
 def test_csv_files_hold_numbers_as_numbers(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    for algo, seed in product(("ppo", "sac"), range(2)):
+    for algo, seed in product(("ppo", "sac"), range(5)):
         scores = {100: -10_000.25, 2000: -27.74}
         make_run(tmp_path / "runs" / f"{algo}{seed}", scores, algo=algo, seed=seed, total=10_000)
     build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
