@@ -109,3 +109,13 @@ def test_dry_run_measures_a_part_of_a_long_rollout(capsys: Any, monkeypatch: pyt
 
 def test_total_time_adds_warm_up_and_updates() -> None:
     assert Times(warmup_step=0.1, step=0.5, warmup_steps=10, steps=4).total == pytest.approx(3.0)
+
+
+def test_dry_run_counts_the_state_of_environments_in_snapshots() -> None:
+    words = [word for word in DQN if "env=" not in word]
+
+    def snapshot(*more: str) -> int:
+        return estimate(run_config(jobs([*words, "env=DynaMaze", *more])[0].values))[0].snapshot
+
+    saved = snapshot("env.num_envs=3") - snapshot("env.num_envs=1")
+    assert saved > 2 * 1000  # the state of two more environments, with their generators

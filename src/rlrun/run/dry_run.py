@@ -11,6 +11,9 @@ from torch import nn
 from rlrun import registry
 from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
+from rlrun.envs.examination import untested
+from rlrun.envs.selftest import NATIVE, Method
+from rlrun.envs.vector import VectorEnv
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
 from rlrun.run.lifecycle import made, rings, saved_rings
@@ -61,6 +64,8 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     # the self-test of an environment would store its verdict
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, selftest="off"))
     config, loop = made(config)
+    if isinstance(loop.env, VectorEnv) and loop.env.pool is not None:  # the largest method, until a test has found one
+        loop.env.verdict = untested(Method(NATIVE, ""))
     try:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
         first_update = loop.first_update()
