@@ -38,7 +38,9 @@ def scripted_replay(rng: random.Random) -> tuple[Replay, list[list[dict[str, flo
     spec = Spec(Box(-1e6, 1e6, (1,), np.float32), Box(-1.0, 1.0, (1,), np.float32), num_envs)
     flag = Box(0.0, 1.0, (), np.float32)
     targets = Targets(sequence_length=length, extras={"switch": flag})
-    cfg = SimpleNamespace(capacity=capacity * num_envs, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    cfg = Replay.Config(
+        capacity=capacity * num_envs, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
+    )
     buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
     script: list[list[dict[str, float]]] = [[] for _ in range(num_envs)]
     for row in range(rng.randint(length, 3 * capacity)):

@@ -144,7 +144,7 @@ def by_hand(**ends: int) -> list[dict[str, Any]]:
 
 
 def filled(env: VectorEnv, steps: list[tuple[Any, Step]], n_step: int) -> Replay:
-    cfg = SimpleNamespace(capacity=100, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    cfg = Replay.Config(capacity=100, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None)
     buffer = Replay(cfg, env.spec, Targets(gamma=GAMMA, n_step=n_step), 0, torch.device("cpu"))
     for obs, step in steps:
         buffer.add(obs, step.action, step, {})

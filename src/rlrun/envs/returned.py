@@ -8,7 +8,8 @@ from gymnasium import Space, spaces
 
 WHOLE = "biu"  # kinds of dtypes: bool, signed, unsigned
 SUCCESS = ("is_success", "success")  # names of infos that report whether a step was a success
-NUMBER = int | float | np.integer | np.floating | np.bool_
+NUMBER = (float, int, np.floating, np.integer, np.bool_)  # a tuple is checked faster than a union
+INTEGER = (int, np.integer)
 
 
 class ReturnedError(ValueError):
@@ -28,7 +29,7 @@ def check_observation(space: Space, obs: Any, keys: tuple[str, ...] = ()) -> Non
     if type(obs) is np.ndarray and obs.dtype == space.dtype and obs.shape == space.shape:
         if isinstance(space, spaces.Box) or np.count_nonzero(_inside(space, obs)) == obs.size:
             return
-    elif isinstance(obs, int | np.integer) and isinstance(space, spaces.Discrete) and _inside(space, obs):
+    elif isinstance(obs, INTEGER) and isinstance(space, spaces.Discrete) and _inside(space, obs):
         return
     _check_array(space, np.asarray(obs), keys)
 
@@ -71,7 +72,9 @@ def number(name: str, value: Any) -> float:
 
 def flag(name: str, value: Any) -> bool:
     """Returns a bool, also given as 0 or 1 or as the only element of an array. Raises ReturnedError."""
-    if isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
         return bool(value)
     found = number(name, value)
     if found not in (0.0, 1.0):

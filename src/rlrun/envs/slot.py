@@ -106,15 +106,14 @@ class EnvSlot(gym.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            self._check(obs, info)
+            check_observation(self.declared, obs)
             reward = read_reward(reward, self.reward_shape)
             terminated = flag("its terminated", terminated)
             truncated = flag("its truncated", truncated)
-            self.held = info.get(HELD)
-            if self.held is not None:
-                self.held = self.held._replace(reward=read_reward(self.held.reward, self.reward_shape))
-            self.success = reported_success(info)
-            self.logged = take_logged() + self._info_numbers(info)
+            self.held = self.success = None
+            self.logged = take_logged()
+            if info or self.log_info:
+                self._read(info)
         except Exception as error:
             raise fault(self.index, error) from error
         self.own_return = None
@@ -268,13 +267,24 @@ class EnvSlot(gym.Wrapper):
             self._apply(options.pop(PARAMETERS))
         try:
             obs, info = self.env.reset(seed=seed, options=options)
-            self._check(obs, info)
+            check_observation(self.declared, obs)
+            self._check_mask(info)
         except Exception as error:
             raise fault(self.index, error) from error
         self.continues = info.get(CONTINUES, False)
         if recorder := self._recorder():
             recorder.restart()
         return obs
+
+    def _read(self, info: dict[str, Any]) -> None:
+        """Keeps what the infos of a step report. Raises ReturnedError."""
+        self._check_mask(info)
+        self.held = info.get(HELD)
+        if self.held is not None:
+            self.held = self.held._replace(reward=read_reward(self.held.reward, self.reward_shape))
+        self.success = reported_success(info)
+        if self.log_info:
+            self.logged = self.logged + self._info_numbers(info)
 
     def _info_numbers(self, info: dict[str, Any]) -> Logged:
         """Returns the entries of infos that `env.log_info` names. A step that does not report success logs 0."""
@@ -298,9 +308,8 @@ class EnvSlot(gym.Wrapper):
                 logging.getLogger(__name__).warning("%s", printable(line))
         self.absent = set()
 
-    def _check(self, obs: Any, info: dict[str, Any]) -> None:
-        """Raises ReturnedError for an observation that cannot be stored, or a mask that would not be used."""
-        check_observation(self.declared, obs)
+    def _check_mask(self, info: dict[str, Any]) -> None:
+        """Raises ReturnedError for a mask that would not be used."""
         if self.refuses_masks and MASK in info:
             raise ReturnedError(LATE_MASK)
 
