@@ -114,7 +114,7 @@ class Pixels(nn.Module):
         super().__init__()
         shape: Any = space.shape
         self.permute = channels_last(space)
-        self.scale = 1 / largest_byte(space)
+        self.factor = 1 / largest_byte(space)
         channels = shape[0]
         if self.permute:
             channels = math.prod(shape[:-3]) * shape[-1]
@@ -145,7 +145,7 @@ class Pixels(nn.Module):
             is_channels_last = True
         if is_channels_last:
             x = x.permute(0, 3, 1, 2)
-        x = x.float() * self.scale
+        x = x.float() * self.factor
         for layer in self.layers:
             x = F.relu(layer(x))
         return x.flatten(1)

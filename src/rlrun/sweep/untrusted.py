@@ -36,8 +36,8 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
 
 
 def check_runs(configs: Iterable[dict[str, Any]], space: Space, typed: Sequence[str]) -> None:
-    """Raises ConfigError if runs of a sweep reach outside of its folder and the user did not type it, if he typed
-    anything else, or if an environment does not work.
+    """Raises ConfigError if runs of a sweep reach outside of its folder without a typed word that confirms it, for any
+    other typed word, and for an environment that does not work.
 
     configs: what the words of each environment give. space: the values that trials set.
     """

@@ -318,6 +318,8 @@ def test_a_column_that_numbers_the_rows_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^column 'id' only numbers the rows; name it in drop$"):
         load(str(path), "y", missing="?")
     assert load(str(path), "y", missing="?", drop=("id",)).features.shape == (29, 1)
+    path.write_text(path.read_text().replace("id,x", "hour,x"))
+    assert load(str(path), "y", missing="?").features.shape == (29, 2)
 
 
 def test_a_column_that_names_every_row_is_refused(tmp_path):

@@ -23,6 +23,7 @@ from rlrun.envs.unix_compress import MAGIC, CompressFile, CompressFileError
 SKLEARN = "sklearn:"
 SETS = ("wine", "digits", "breast_cancer", "iris")  # the tables of scikit-learn that have classes
 WORDS = 1000  # the most different words of a column; each of them becomes a column
+INDEX = re.compile(r"(unnamed: \d+|index|id|row)$", re.IGNORECASE)  # names of columns that may only number the rows
 FEW = 20  # so many different words may stand in a short table, even if none of them is repeated
 TAB = r"\t"  # how a tab is typed
 NUMBER = re.compile(  # a number as people write it: 1234.5, 1.2e-3, 1,234.5, 1 234,5, $12.50, 7%
@@ -381,7 +382,8 @@ def _features(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
     if values is None:
         return _one_hot(rows.column(index), rows.name(index))
     numbered = values - np.array(rows.lines)
-    if len(values) > FEW and (numbered == numbered[0]).all():
+    may_number = INDEX.match(rows.names[index]) if rows.names else index == 0
+    if may_number and len(values) > FEW and (numbered == numbered[0]).all():
         raise ValueError(f"column {rows.name(index)} only numbers the rows; name it in drop")
     scaled = _scaled(values, normalize)
     if not np.isfinite(scaled).all():
