@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from toys import toy
 
 import rlrun
@@ -33,6 +34,7 @@ from rlrun.nested import leaves, mapped
 from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.policy import Policy
 from rlrun.spaces import MixedSpace
+from rlrun.types import MASK
 
 SMALL = ["preset=none", "trainer.total_steps=48", "trainer.eval_episodes=1", "trainer.eval_max_steps=5",
          "logger=[]", "env.selftest=off", "env.num_envs=2"]  # fmt: skip
@@ -79,9 +81,13 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def observations(policy: Policy) -> Any:
-    """Random observations [BATCH, ...]; images of any brightness."""
+    """Random observations [BATCH, ...]; images of any brightness, masks that allow an action."""
     rows = [policy.observation_space.sample() for _ in range(BATCH)]
-    return mapped(lambda _, *entries: varied(np.stack(entries)), rows[0], *rows)
+    obs = mapped(lambda _, *entries: varied(np.stack(entries)), rows[0], *rows)
+    if isinstance(policy.observation_space, spaces.Dict) and MASK in obs:
+        first_choices = np.cumsum([0, *policy.action_space.nvec.flatten()[:-1]])
+        obs[MASK][:, first_choices] = 1
+    return obs
 
 
 def varied(entries: np.ndarray) -> np.ndarray:
