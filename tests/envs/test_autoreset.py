@@ -118,11 +118,18 @@ def test_autoreset_final_obs_of_dict_observations():
 
 
 class ReportsSuccess(Counter):
-    """Every second episode is a success; the first episode of each environment does not report success."""
+    """Every second episode is a success; the steps of the first episode of each environment do not report success.
+
+    Resets report success too, which must not count.
+    """
 
     def __init__(self, length: int, key: str):
         super().__init__(length)
         self.key = key
+
+    def reset(self, **given):
+        obs, info = super().reset(**given)
+        return obs, info | {self.key: True}
 
     def step(self, action):
         obs, reward, terminated, truncated, _ = super().step(action)
@@ -148,6 +155,19 @@ def test_autoreset_modes_report_success_of_steps_and_of_the_last_step(mode, key)
     assert [episode.success_fraction for episode in of_two[:5]] == [None, 1.0, 0.5, 1.0, 0.5]
     assert [episode.success_fraction for episode in of_three[1:4]] == [1.0, pytest.approx(2 / 3), 1.0]
     assert all(episode.terminated for episode in ended)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_success_that_resets_alone_report_does_not_count(mode):
+    class Resets(Counter):
+        def reset(self, **given):
+            obs, info = super().reset(**given)
+            return obs, info | {"is_success": True}
+
+    env = VectorEnv(SyncVectorEnv([lambda: Resets(2)], autoreset_mode=mode), np.random.SeedSequence(0))
+    env.reset()
+    ended = [episode for _ in range(9) for episode in env.step(torch.zeros(1, dtype=torch.long)).info["episodes"]]
+    assert {episode.success for episode in ended} == {None}
 
 
 class Scripted(gym.Env):

@@ -208,15 +208,18 @@ def test_action_mask_may_allow_nothing_after_a_terminated_step_alone(make_env: M
         env.step(torch.zeros(1, dtype=torch.long))
 
 
-def test_action_masks_in_infos_of_a_vector_env_are_refused() -> None:
-    venv: Any = gym.vector.SyncVectorEnv([lambda: Doors("infos")], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-    env = VectorEnv(venv, np.random.SeedSequence(0))
-    env.reset()
-    env.refuses_masks = True  # as `make` sets it, unless env.action_mask=false
+def test_action_masks_in_infos_of_a_vector_env_are_refused(make_env: Make) -> None:
+    def doors(num_envs: int) -> Any:
+        mode = gym.vector.AutoresetMode.SAME_STEP
+        return gym.vector.SyncVectorEnv([lambda: Doors("infos")] * num_envs, autoreset_mode=mode)
+
+    if "rlrun-tests/VectorDoors-v0" not in gym.registry:
+        gym.register("rlrun-tests/VectorDoors-v0", vector_entry_point=doors)
     with pytest.raises(
         RunError, match=r"step 0: its infos have an action_mask: a vector env must return it as an entry"
     ):
-        env.reset()
+        make_env("rlrun-tests/VectorDoors-v0", selftest="off").reset()
+    make_env("rlrun-tests/VectorDoors-v0", selftest="off", action_mask=False).reset()
 
 
 @pytest.mark.parametrize("mask", [[False, True], np.array([0.0, 1.0]), np.array([[1, 0], [0, 1]])], ids=repr)
