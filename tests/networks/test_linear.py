@@ -26,6 +26,11 @@ def test_linear_uniform_weights_lie_within_their_bound() -> None:
         assert part.abs().max() > 0.24
 
 
+def test_linear_without_inputs_is_its_bias() -> None:
+    for members in (None, 2):
+        assert Linear(0, 3, members, 1.0)(torch.zeros(5, 0)).shape[-2:] == (5, 3)
+
+
 def test_linear_orthogonal_weights_are_orthogonal_in_every_member() -> None:
     layer = Linear(6, 6, members=3, gain=2.0)
     for weight in layer.weight:

@@ -94,8 +94,8 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
     Raises ConfigError for spaces without a fixed shape. entry: the key of this space in the observation, None if it
     is the whole observation.
     """
-    if entry is None and _is_empty(space):
-        raise ConfigError(f"env: {space} observations are empty; return a constant, such as one number")
+    if entry is None and not _has_entries(space):
+        raise ConfigError(f"env: {space} observations have no entries; return a constant, such as one number")
     if isinstance(space, spaces.Dict):
         kind = spaces.Dict
         if isinstance(space, FromTuple | WithMask):
@@ -113,11 +113,9 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
     return space
 
 
-def _is_empty(space: gym.Space) -> bool:
-    """Returns whether no part of a space has an entry."""
-    if isinstance(space, spaces.Dict):
-        return all(map(_is_empty, space.values()))
-    return 0 in (space.shape or ())
+def _has_entries(space: gym.Space) -> bool:
+    """Returns whether a space is or holds another space than a Dict."""
+    return not isinstance(space, spaces.Dict) or any(map(_has_entries, space.spaces.values()))
 
 
 def shows_masks(env: gym.Env) -> bool:

@@ -43,7 +43,7 @@ class Linear(nn.Module):
 
     def _draw_orthogonal(self, gain: float) -> None:
         inputs, outputs = self.weight.shape[-2:]
-        for weight in self.weight.view(-1, inputs, outputs):
+        for weight in self.weight.view(self.weight.shape[:-2].numel(), inputs, outputs):
             nn.init.orthogonal_(weight, gain)
         self.bias.zero_()
 
