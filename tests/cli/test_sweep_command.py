@@ -112,6 +112,8 @@ def test_replay_of_a_winner_that_paused_ends_at_its_rung(
     assert main(["sweep", "replay", str(HOME)]) == 0
     assert f"equal to {HOME / 'trials' / '0000-FrozenLake-s0'}" in capsys.readouterr().out
     assert '"status": "paused"' in (HOME / "replay/summary.json").read_text()
+    assert main(["sweep", "replay", str(HOME)]) == 2
+    assert "replay: is there already; remove it to train the winner again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -283,10 +283,11 @@ def test_repository_without_a_run_is_refused(shared: Hub, tmp_path: Path, capsys
     assert line == f"error: {REPO}: is not a run of rlrun (it has no {LISTING})"
 
 
+@pytest.mark.parametrize("size", [None, "a"])
 def test_hub_without_file_sizes_is_refused(
-    shared: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    size: Any, shared: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = SimpleNamespace(sha="c0ffee", siblings=[SimpleNamespace(rfilename=LISTING, size=None)])
+    info = SimpleNamespace(sha="c0ffee", siblings=[SimpleNamespace(rfilename=LISTING, size=size)])
     monkeypatch.setattr(shared, "repo_info", lambda *_, **__: info)
     line = refused(["pull", REPO, f"into={tmp_path}/place/run"], tmp_path / "place", capsys, code=1)
     assert line == f"error: {REPO}: the hub failed (it states no size of a file)"

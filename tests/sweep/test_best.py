@@ -54,6 +54,9 @@ def untrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 CODE = "./untrusted/evil.py"
 NUMBERS = "[" + ",".join("0" * 10) + "]"
+NEXT = [f"${{env.kwargs.a{level + 1}}}" for level in range(9)]  # references to the value of the next level
+LISTS = "".join(f"    a{level}: {[one] * 9}\n" for level, one in enumerate(NEXT))
+TEXTS = "".join(f"    a{level}: '{one * 9}'\n" for level, one in enumerate(NEXT))
 ALIASES = "\n".join(f"  a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9))
 
 
@@ -110,6 +113,8 @@ ALIASES = "\n".join(f"  a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in 
         (f"algo: {'[' * 100}{']' * 100}", "nested more than 64 levels deep"),
         (f"algo:\n  a0: &a0 {NUMBERS}\n{ALIASES}", "aliases are not allowed"),
         (f"algo: {{gamma: 0x{'f' * 5000}}}", "holds a whole number above 1e"),
+        (f"env:\n  kwargs:\n{LISTS}    a9: x", "the values that ${...} refers to are too large"),
+        (f"env:\n  kwargs:\n{TEXTS}    a9: x", "the values that ${...} refers to are too large"),
     ],
 )
 def test_untrusted_preset_holds_data_alone(text: str, fault: str, untrusted: Path) -> None:

@@ -118,6 +118,9 @@ def test_preset_file_of_a_stored_sweep_must_be_typed_again(tmp_path: Path, monke
     with pytest.raises(ConfigError, match=r"preset: reads settings from a file; .* add preset=p\.yaml"):
         stored(folder, [])
     assert stored(folder, ["preset=p.yaml"]).values["algo"]["gamma"] == 0.5
+    (tmp_path / "p.yaml").write_text("algo: {gamma: secret}\n")  # not read before it is typed
+    with pytest.raises(ConfigError, match="preset: reads settings from a file"):
+        stored(folder, [])
 
 
 def test_arguments_of_the_environment_of_a_stored_sweep_are_tried_first(

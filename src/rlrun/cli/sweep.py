@@ -179,6 +179,8 @@ def _replay(words: Sequence[str]) -> int:
     job = min(job for job in winner.results if job.rung == furthest)
     runs = planned.runs()
     target = path / "replay"
+    if target.exists():
+        raise ConfigError(f"{target}: is there already; remove it to train the winner again")
     code = train([*runs.straight(job, winner, target), *runs.pause(job)])
     if code:
         return code

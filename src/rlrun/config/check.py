@@ -16,7 +16,8 @@ MISSING = "???"
 MOST_EPISODES = 1_000_000  # maximum of one evaluation
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
 ABSENT = object()
-RESOLVER = re.compile(r"\$\{[^}]*?(\$\{.*?)?:", re.DOTALL)  # the start of a call, also of one whose name is computed
+REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # to a value by its full key; others may call a resolver, or be computed
+LARGEST = 100_000  # letters and entries of a config whose references were replaced by what they refer to
 
 
 def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
@@ -108,8 +109,31 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
     elif isinstance(tree, list):
         for place, value in enumerate(tree):
             yield from refused(value, f"{key}.{place}")
-    elif isinstance(tree, str) and (found := RESOLVER.search(tree)):
-        yield f"{key}: {found[0]}...}} is not allowed; write the value itself"
+    elif isinstance(tree, str) and "${" in REFERENCE.sub("", tree):
+        yield f"{key}: {show(tree)} is not allowed; write the value itself, or refer to one, like ${{algo.gamma}}"
+
+
+def expands(tree: Tree) -> bool:
+    """Returns whether a config would become too large if its references were replaced by the values. References to
+    lists of references grow with every level."""
+    sizes: dict[str, int] = {}
+
+    def size(value: Any) -> int:
+        if isinstance(value, dict):
+            return 1 + sum(map(size, value.values()))
+        if isinstance(value, list):
+            return 1 + sum(map(size, value))
+        if isinstance(value, str):
+            return 1 + len(value) + sum(map(size_at, REFERENCE.findall(value)))
+        return 1
+
+    def size_at(key: str) -> int:
+        if key not in sizes:
+            sizes[key] = 0  # of a reference to itself, which OmegaConf refuses
+            sizes[key] = size(lookup(key, tree))
+        return sizes[key]
+
+    return size(tree) > LARGEST
 
 
 def missing(tree: Any, key: str = "") -> Iterator[str]:

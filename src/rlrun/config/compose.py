@@ -598,8 +598,11 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
 
     Raises ConfigError for values that `check.refused` does not allow, or if an interpolation cannot be resolved.
     """
-    if unsafe := list(check.refused(_container(config, resolve=False))):
+    written = _container(config, resolve=False)
+    if unsafe := list(check.refused(written)):
         raise ConfigError(*unsafe)
+    if check.expands(written):
+        raise ConfigError("the values that ${...} refers to are too large; write the values themselves")
     try:
         values = _container(config, resolve=True)
     except OmegaConfBaseException as error:

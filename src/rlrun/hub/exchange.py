@@ -71,7 +71,7 @@ def download(repo: str, folder: Path) -> dict[str, Written]:
         api = HfApi()
         info: Any = api.repo_info(repo, files_metadata=True)
         sizes = {file.rfilename: file.size for file in info.siblings}
-    if None in sizes.values():
+    if not all(isinstance(size, int) for size in sizes.values()):
         raise RlrunError(f"{repo}: the hub failed (it states no size of a file)")
     if LISTING not in sizes:
         raise ConfigError(f"{repo}: is not a run of rlrun (it has no {LISTING})")

@@ -17,10 +17,10 @@ from rlrun.sweep.space import Space
 
 
 def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
-    """Raises ConfigError if the words of a run name code that the user did not type.
+    """Raises ConfigError if the words of a run name code or a preset's file that the user did not type.
 
-    Called before the words are composed: composing looks for the code, and imports plug-ins to find an unknown
-    environment.
+    Called before the words are composed: composing reads the preset, looks for the code, and imports plug-ins to find
+    an unknown environment.
     """
     composer = Composer(sources.folders())
     found = []
@@ -30,6 +30,8 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
                 found.append(Reach("plugins", value, CODE))
             elif word.key in ("env", "env.id") and module_of(str(value)) is not None:
                 found.append(Reach("env", value, CODE))
+            elif word.key == "preset" and str(value).endswith((".yaml", ".yml")):
+                found.append(Reach("preset", value, "reads settings from a file"))
             elif word.is_group and ".py" in str(value):
                 found.append(Reach("plugins", [value], CODE))
     _check(found, typed)
