@@ -118,7 +118,7 @@ class Faulty(Callback):
 def callbacks() -> Any:
     """Registers the callbacks of this module for one test."""
     CALLS.clear()
-    for name, cls in {
+    own = {
         "recorder": Recorder,
         "stop_early": StopEarly,
         "returns": Returns,
@@ -127,10 +127,12 @@ def callbacks() -> Any:
         "painter": Painter,
         "stop_at_best": StopAtBest,
         "stop_at_episode": StopAtEpisode,
-    }.items():
+    }
+    for name, cls in own.items():
         register("callback", name)(cls)
     yield
-    registry._registry.pop("callback")
+    for name in own:
+        registry._registry["callback"].pop(name)
 
 
 def train(folder: Path, *words: str) -> Run:
