@@ -327,7 +327,7 @@ class Composition:
         return _settle(config, self.choices, self.folders)
 
 
-class Loader(ConfigLoaderImpl):
+class MergingLoader(ConfigLoaderImpl):
     """Hydra's loader, which also merges some of the files of its last composition."""
 
     parts: list[ResultDefault]  # of the last composition; later files override earlier ones
@@ -351,7 +351,7 @@ class Composer:
         hydra.version.setbase("1.3")
         for plugin in (UserFiles, UnwrittenNames, SearchPath):
             Plugins.instance().register(plugin)
-        self._loader = Loader(create_config_search_path(PRIMARY))
+        self._loader = MergingLoader(create_config_search_path(PRIMARY))
         self._parser = OverridesParser.create(config_loader=self._loader)
         self._known: dict[tuple[str, ...], Composition] = {}
 

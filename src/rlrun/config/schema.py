@@ -49,14 +49,14 @@ def refuse_assignment(self: object, name: str, value: object) -> None:
 def constant(cls: type) -> type:
     """Returns a subclass of a dataclass whose fields cannot be assigned after `__init__`."""
 
-    class Constant(cls):  # type: ignore[misc]
+    class Unassignable(cls):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any):
             self.__dict__.update(cls(*args, **kwargs).__dict__)
 
         __setattr__ = refuse_assignment
 
-    Constant.__name__, Constant.__qualname__ = cls.__name__, cls.__qualname__
-    return Constant
+    Unassignable.__name__, Unassignable.__qualname__ = cls.__name__, cls.__qualname__
+    return Unassignable
 
 
 @config

@@ -22,7 +22,7 @@ CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
 
 
-class Loader(yaml.SafeLoader):
+class ConfigYaml(yaml.SafeLoader):
     """Reads YAML as people write it: 1e-3 is a number, and a key that stands twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -35,7 +35,7 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Loader.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, [*"-+.0123456789"])
+ConfigYaml.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, [*"-+.0123456789"])
 
 
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
@@ -289,7 +289,7 @@ def find(path: str, where: Sequence[Path]) -> Path | None:
 def content(file: Path) -> Any:
     """Returns the values of a YAML file in a `conf` folder. Raises ConfigError if it is not YAML."""
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader)
+        return yaml.load(file.read_text(encoding="utf-8"), ConfigYaml)
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(unreadable(label(file), error)) from None
 

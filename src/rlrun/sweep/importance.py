@@ -30,7 +30,7 @@ GROUPS, GROUPS_OF_PAIR = 8, 3  # most groups by one key, and by each of two keys
 
 
 @dataclass(frozen=True)
-class Column:
+class KeyValues:
     """The values of one key in all trials."""
 
     places: Array  # [trials] positions in the unit interval, NaN if the trial does not have the key
@@ -65,11 +65,11 @@ def importances(
     """
     scored = [(trial, score) for trial in trials.trials if (score := trial.score(0)) is not None]
     scored = scored[:: -(-len(scored) // MOST) or 1]
-    columns: dict[str, Column] = {}
+    columns: dict[str, KeyValues] = {}
     for one in dimensions:
         values = [trial.values.get(one.key) for trial, _ in scored]
         places = [np.nan if value is None else one.range.position(value) for value in values]
-        column = Column(np.array(places, float), not isinstance(one.range, Choice))
+        column = KeyValues(np.array(places, float), not isinstance(one.range, Choice))
         if column.has.sum() >= FEWEST:
             columns[one.key] = column
     if not columns:
@@ -105,7 +105,7 @@ def permutations(ranks: Array, rng: np.random.Generator) -> Array:
     return np.vstack([ranks, drawn]).T - ranks.mean()
 
 
-def interaction(ranks: Array, one: Column, other: Column) -> Array:
+def interaction(ranks: Array, one: KeyValues, other: KeyValues) -> Array:
     """Returns what groups by two keys explain beyond the groups by each of them, at least 0. ranks: see `explained`."""
     both = one.has & other.has
     most = min(GROUPS_OF_PAIR, int((both.sum() / GROUP) ** 0.5))

@@ -402,7 +402,7 @@ def _one_hot(column: list[str], name: str) -> list[np.ndarray]:
 
 
 def _scaled(values: np.ndarray, normalize: bool) -> np.ndarray:
-    """Returns float32 numbers, standardised if asked for; numbers beyond its range become infinite or NaN."""
+    """Returns float32 numbers, standardised if `normalize` is set; numbers beyond its range become infinite or NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         if normalize:
             values = (values - values.mean()) / (values.std() or 1.0)
