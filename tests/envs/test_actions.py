@@ -9,6 +9,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlrun.envs import make as making
 from rlrun.envs.actions import Actions, conversion
+from rlrun.envs.pool import SyncPool
+from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
@@ -103,6 +105,18 @@ def test_the_action_of_a_step_is_a_copy():
     step = env.step(action)
     action.zero_()
     assert step.action.tolist() == [1]
+
+
+def test_environment_that_writes_to_its_action_does_not_change_that_of_the_step():
+    class Zeroing(Echo):
+        def step(self, action):
+            action *= 0
+            return super().step(action)
+
+    slots = [lambda: EnvSlot(lambda: Zeroing(spaces.Box(-1, 1, (2,))), 0)]
+    env = VectorEnv(SyncPool(slots), np.random.SeedSequence(0))
+    env.reset()
+    assert env.step(torch.ones(1, 2)).action.tolist() == [[1, 1]]
 
 
 def test_unknown_action_spaces_are_refused():

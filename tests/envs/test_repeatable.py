@@ -13,7 +13,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TransformReward
 
 from rlrun.envs.native import Native
-from rlrun.envs.selftest import NATIVE, self_test, simulator_self_test
+from rlrun.envs.selftest import NATIVE, REPLAY, self_test, simulator_self_test
 from rlrun.envs.slot import EnvSlot
 
 
@@ -34,8 +34,25 @@ class Noise(gym.Env):
 
     def step(self, action: int) -> Any:
         self.t += 1
-        x = self.draw(self) + float(self.action_space.sample() == action)
+        x = self.draw(self) + float(np.all(self.action_space.sample() == action))
         return np.array([x]), x, False, self.t >= 7, {}
+
+
+class Doubling(Noise):
+    """Writes to its actions, which is allowed."""
+
+    def __init__(self, draw: Callable[[Noise], float]):
+        super().__init__(draw)
+        self.action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, **given: Any) -> Any:
+        self.stream = iter(range(99))  # cannot be saved
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        action *= 2
+        obs, *rest = super().step(0)
+        return obs + action, *rest
 
 
 class Centred(gym.ObservationWrapper):
@@ -99,6 +116,23 @@ def test_state_that_a_reset_keeps_is_reported_by_name(wrapper: Any, names: str) 
 def test_environments_that_follow_their_seed_are_not_reported() -> None:
     assert result_of(gym.Wrapper).unrepeatable == ""
     assert simulator_self_test(partial(Native, partial(CartPoleVectorEnv, 2))).unrepeatable == ""
+
+
+@pytest.mark.parametrize(("draw", "method"), [(seeded, NATIVE), (lambda env: next(env.stream), REPLAY)])
+def test_environments_that_write_to_their_actions_are_exact_and_not_reported(draw: Any, method: str) -> None:
+    result = self_test(partial(EnvSlot, lambda: Doubling(draw), 0))
+    assert (result.name, result.unrepeatable) == (method, "")
+
+
+def test_vector_envs_that_write_to_their_actions_are_exact_and_not_reported() -> None:
+    class Writing(CartPoleVectorEnv):
+        def step(self, action: Any) -> Any:
+            chosen = action.copy()
+            action[:] = 0
+            return super().step(chosen)
+
+    result = simulator_self_test(partial(Native, partial(Writing, 2)))
+    assert (result.name, result.unrepeatable) == (NATIVE, "")
 
 
 @pytest.mark.parametrize("wrapper", [NormalizeObservation, NormalizeReward])

@@ -1,5 +1,6 @@
 """What an environment may return in a step, and the lines about values that cannot be stored as they are."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlrun.envs.returned import ReturnedError, check_observation, flag, fraction, reward
+from rlrun.envs.returned import ReturnedError, batched, check_observation, flag, fraction, reward
 from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import RunError
@@ -30,7 +31,11 @@ NESTED = spaces.Dict({"at": spaces.Discrete(5, start=1), "inner": spaces.Dict({"
         (spaces.Discrete(5), np.int64(-1), "its observation is -1, but its Discrete of int64 has whole numbers from 0"),
         (spaces.Discrete(5), 1.0, "its observation is float64 (), but its space declares int64 ()"),
         (spaces.MultiDiscrete([3, 4]), np.array([2, 4]), "its observation[1] is 4, but its MultiDiscrete of int64 has"),
-        (spaces.MultiBinary(3), np.int8([1, 0, 2]), "its observation[2] is 2, but its MultiBinary of int8 has"),
+        (
+            spaces.MultiBinary(3),
+            np.int8([1, 0, 2]),
+            "its observation[2] is 2, but its MultiBinary of int8 has whole numbers from 0 to 1",
+        ),
         (
             spaces.Box(0, 1, (1,), bool),
             [2],
@@ -148,6 +153,7 @@ class Drift(gym.Env):
 
 
 gym.register("rlrun-tests/Drift-v0", Drift)
+NONE = np.zeros(2, bool)
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
@@ -171,13 +177,63 @@ def test_reward_and_ends_are_checked_in_steps(make: Make, wrappers: Any, given: 
         env.step(torch.zeros(1, dtype=torch.long))
 
 
-def test_observations_of_a_vector_env_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    venv: Any = gym.vector.SyncVectorEnv([Drift, Drift], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+def vector_step(monkeypatch: pytest.MonkeyPatch, kind: type[gym.Env], infos: dict[str, Any], **given: Any) -> Any:
+    """Steps a vector env of two environments that returns the given values, or else good ones."""
+    venv: Any = gym.vector.SyncVectorEnv([kind, kind], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     env = VectorEnv(venv, np.random.SeedSequence(0), name="two")
     env.reset()
-    monkeypatch.setattr(venv, "step", lambda actions: (np.array([0, 5]), np.zeros(2), *np.zeros((2, 2), bool), {}))
-    with pytest.raises(RunError, match=r"^env two, step 1: its observation\[1\] is 5, but its MultiDiscrete"):
-        env.step(torch.zeros(2, dtype=torch.long))
+    returned = {"obs": env.venv.reset()[0], "reward": np.zeros(2), "terminated": NONE, "truncated": NONE} | given
+    monkeypatch.setattr(venv, "step", lambda actions: (*returned.values(), infos))
+    return env.step(torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"obs": np.array([0, 5])}, "its observation[1] is 5, but its MultiDiscrete of int64 has whole numbers"),
+        ({"reward": np.zeros((2, 1))}, "its reward is float64 (2, 1), but must be numbers (2,)"),
+        ({"reward": np.zeros(1)}, "its reward is float64 (1,), but must be numbers (2,)"),
+        ({"reward": np.array([1.0, None])}, "its reward is object (2,), but must be numbers (2,)"),
+        ({"reward": [0.0, 0.0]}, "its reward is a list, but must be an array of shape (2,)"),
+        ({"terminated": np.array([0, 1])}, "its terminated is int64 (2,), but must be bool (2,)"),
+        ({"truncated": np.zeros((2, 1), bool)}, "its truncated is bool (2, 1), but must be bool (2,)"),
+        ({"infos": {"success": np.array([np.nan, 3.0])}}, "success in its infos is 3.0 instead of being True, False"),
+        ({"infos": {"success": np.zeros((2, 3))}}, "success in its infos is float64 (2, 3), but must be numbers (2,)"),
+        (
+            {"terminated": ~NONE, "infos": {"final_obs": np.array([0, 5])}},
+            "its observation is 5, but its Discrete of int64",
+        ),
+    ],
+)
+def test_step_of_a_vector_env_is_checked(monkeypatch: pytest.MonkeyPatch, given: Any, line: str) -> None:
+    with pytest.raises(RunError, match=re.escape(f"env two, step 1: {line}")):
+        vector_step(monkeypatch, Drift, **{"infos": {}} | given)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.float16, np.bool_])
+def test_rewards_of_a_vector_env_have_any_numeric_dtype(monkeypatch: pytest.MonkeyPatch, number: Any) -> None:
+    infos = {"success": np.array([True, None]), "_success": np.array([True, False])}
+    assert vector_step(monkeypatch, Drift, infos, reward=np.ones(2, number)).reward.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "line"),
+    [
+        (spaces.MultiBinary((2, 2)), 1, "[1][0][0] is 4, but its MultiBinary of int8 has whole numbers from 0 to 1"),
+        (
+            spaces.MultiDiscrete([2, 3], start=[1, 1]),
+            2,
+            "[1][0] is 4, but its MultiDiscrete of int64 has whole numbers from 1 to 2",
+        ),
+    ],
+)
+def test_vector_env_has_the_values_of_its_environments(space: Any, good: int, line: str) -> None:
+    batch = batched(spaces.Dict({"a": space}), 2)
+    obs = np.full((2, *space.shape), good, space.dtype)
+    check_observation(batch, {"a": obs})
+    obs[1] = 4
+    with pytest.raises(ReturnedError, match=re.escape(f"its observation['a']{line}")):
+        check_observation(batch, {"a": obs})
 
 
 class Infos(Drift):

@@ -75,10 +75,9 @@ class Actions:
             actions = np.clip(actions * self.scale + self.offset, self.native.low.ravel(), self.native.high.ravel())
         elif self.offset is not None:
             actions = actions + self.offset
-        if actions.dtype != self.native.dtype:
-            if actions.dtype.kind == "f" and self.native.dtype.kind != "f":
-                actions = np.rint(actions)
-            actions = actions.astype(self.native.dtype)
+        if actions.dtype.kind == "f" and self.native.dtype.kind != "f":
+            actions = np.rint(actions)
+        actions = actions.astype(self.native.dtype)  # always a copy, because environments may write to their actions
         if actions.ndim == len(self.native.shape) + 1:
             return actions
         return actions.reshape(-1, *self.native.shape)

@@ -5,11 +5,12 @@ Each adapter takes one vector step and returns a `Raw`.
 
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from rlrun.envs.returned import SUCCESS
+from rlrun.envs.returned import SUCCESS, check_observation
 from rlrun.envs.slot import EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.wrappers import CONTINUES
@@ -67,7 +68,7 @@ class SameStep:
             reward,
             terminated,
             truncated,
-            final_observations(obs, terminated, truncated, infos),
+            final_observations(self.venv.single_observation_space, obs, terminated, truncated, infos),
             weight=None,
             measures=infos.get("measures"),
             success=success(infos),
@@ -145,11 +146,13 @@ def adapter(venv: GymVectorEnv) -> SameStep:
         ) from None
 
 
-def final_observations(obs: Obs, terminated: np.ndarray, truncated: np.ndarray, infos: dict[str, Any]) -> Obs | None:
+def final_observations(
+    space: gym.Space, obs: Obs, terminated: np.ndarray, truncated: np.ndarray, infos: dict[str, Any]
+) -> Obs | None:
     """Returns a copy of `obs` with the final observations in the rows of ended episodes; None if infos hold none.
 
     They are an object array [num_envs], or a batch like `obs`. Raises EnvError if a truncated episode has none, because
-    its target bootstraps from it.
+    its target bootstraps from it, and ReturnedError if the space of one environment cannot hold one.
     """
     key = next((name for name in FINAL if name in infos), FINAL[0])
     given, there = infos.get(key), infos.get(f"_{key}")
@@ -161,6 +164,7 @@ def final_observations(obs: Obs, terminated: np.ndarray, truncated: np.ndarray, 
         if given is not None and (there is None or there[index]):
             row = rows_of(given, index)
         if row is not None:
+            check_observation(space, row)
             put(out, index, row)
         elif not terminated[index]:
             raise EnvError(

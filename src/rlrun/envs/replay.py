@@ -22,7 +22,7 @@ NOT_RECORDED = "the beginning of its episode was not recorded"
 
 
 class Episode:
-    """The record of the current episode. Every step adds an action, up to MAX_BYTES."""
+    """The record of the current episode. Every step adds an action, up to MAX_BYTES, and sets `obs`."""
 
     def __init__(self, before: Tree | None, seed: int | None, options: dict[str, Any] | None):
         self.before = before  # from `save_before_reset`; None if it is the first episode of a new environment
@@ -30,8 +30,7 @@ class Episode:
         self.actions = bytearray()
         self.obs: Any = None  # the last observation
 
-    def add(self, action: Any, obs: Any) -> None:
-        self.obs = obs
+    def add(self, action: Any) -> None:
         if len(self.actions) <= MAX_BYTES:
             self.actions += encoded(action)
 

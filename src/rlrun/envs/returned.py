@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector.utils import batch_space
 
-WHOLE = "biu"  # kinds of dtypes: bool, signed, unsigned
+BOOLS = "b"  # kinds of dtypes
+WHOLE = "biu"  # bool, signed, unsigned
+NUMBERS = "biuf"
 SUCCESS = ("is_success", "success")  # names of infos that report whether a step was a success
 NUMBER = (float, int, np.floating, np.integer, np.bool_)  # a tuple is checked faster than a union
 INTEGER = (int, np.integer)
@@ -34,6 +37,28 @@ def check_observation(space: Space, obs: Any, keys: tuple[str, ...] = ()) -> Non
     _check_array(space, np.asarray(obs), keys)
 
 
+def batched(space: Space, num_envs: int) -> Space:
+    """Returns the space of the observations of a vector env, with the values that each environment may return."""
+    match space:
+        case spaces.Dict():
+            return spaces.Dict({key: batched(part, num_envs) for key, part in space.items()})
+        case spaces.MultiBinary():
+            return spaces.MultiBinary((num_envs, *space.shape))
+        case spaces.MultiDiscrete():
+            counts, starts = np.stack([space.nvec] * num_envs), np.stack([space.start] * num_envs)
+            return spaces.MultiDiscrete(counts, dtype=space.dtype.type, start=starts)
+    return batch_space(space, num_envs)
+
+
+def check_rows(name: str, values: Any, shape: tuple[int, ...], kinds: str) -> None:
+    """Raises ReturnedError if results of a vector env are no array of this shape, with a dtype of these kinds."""
+    if not isinstance(values, np.ndarray):
+        raise ReturnedError(f"{name} is a {type(values).__name__}, but must be an array of shape {shape}")
+    if values.shape != shape or values.dtype.kind not in kinds:
+        wanted = "bool" if kinds == BOOLS else "numbers"
+        raise ReturnedError(f"{name} is {values.dtype} {values.shape}, but must be {wanted} {shape}")
+
+
 def reward(value: Any, shape: tuple[int, ...]) -> float | np.ndarray:
     """Returns a reward as a number, or as an array of this shape for reward vectors. Raises ReturnedError."""
     if isinstance(value, NUMBER) and not shape:
@@ -47,7 +72,7 @@ def reward(value: Any, shape: tuple[int, ...]) -> float | np.ndarray:
     if not shape:
         return number("its reward", value)
     array = np.asarray(value)
-    if array.dtype.kind not in WHOLE + "f":
+    if array.dtype.kind not in NUMBERS:
         raise ReturnedError(f"its reward is {value!r} instead of numbers of shape {shape}")
     return array.reshape(shape)
 
@@ -118,7 +143,7 @@ def _check_array(space: Any, values: np.ndarray, keys: tuple[str, ...]) -> None:
     dtype = np.dtype(space.dtype)
     kinds = WHOLE
     if dtype.kind == "f":
-        kinds = WHOLE + "f"
+        kinds = NUMBERS
     if values.shape != space.shape or values.dtype.kind not in kinds:
         raise ReturnedError(
             f"{_name(keys)} is {values.dtype} {values.shape}, but its space declares {space.dtype} {space.shape}"
@@ -143,7 +168,7 @@ def _allowed(space: Any, place: tuple[int, ...]) -> str:
     elif isinstance(space, spaces.MultiDiscrete):
         lowest = space.start[place]
         highest = lowest + space.nvec[place] - 1
-    elif space.dtype.kind in "iu":
+    elif isinstance(space, spaces.Box) and space.dtype.kind in "iu":
         lowest, highest = np.iinfo(space.dtype).min, np.iinfo(space.dtype).max
     return f"{type(space).__name__} of {space.dtype} has whole numbers from {lowest} to {highest}"
 

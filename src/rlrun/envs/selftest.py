@@ -173,14 +173,12 @@ def _replay(one: EnvSlot, other: EnvSlot) -> str:
 
 def _together(one: Any, other: Any) -> str:
     """Returns why saving the state of a vector env is not exact, or "" if it is."""
-    one.action_space.seed(0)
-    one.reset(seed=[0] * one.num_envs)
+    space = _actions(one)
+    obs, _ = one.reset(seed=[0] * one.num_envs)
     for _ in range(MOMENTS):
-        actions = [one.action_space.sample() for _ in range(STEPS)]
         other.set_extra_state(one.get_extra_state())
-        seen = [raw(one.step(action)[:4]) for action in actions]
-        again = [raw(other.step(action)[:4]) for action in actions]
-        if seen != again:
+        played = _play_together(one, obs, space)
+        if _play_together(other, obs, played.actions).seen != played.seen:
             return "it holds state that cannot be saved"
     return ""
 
@@ -230,7 +228,7 @@ def _play(env: EnvSlot, obs: Any, actions: list[Any] | gym.Space, reset_at: int 
         else:
             action = actions[t]
         taken.append(action)
-        obs, reward, terminated, truncated, _ = env.step(action)
+        obs, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))  # which the environment may change
         seen.append((raw(obs), np.float64(reward).tobytes(), terminated, truncated))
         if terminated or truncated or t == reset_at:
             obs, _ = env.reset()
@@ -242,5 +240,9 @@ def _play_together(env: Any, obs: Any, actions: list[Any] | gym.Space) -> Played
     """Takes STEPS steps of a vector env with `actions`, or with actions drawn from a space."""
     if isinstance(actions, gym.Space):
         actions = [actions.sample() for _ in range(STEPS)]
-    steps = [env.step(action) for action in actions]
-    return Played([raw(step[:4]) for step in steps], actions, steps[-1][0])
+    seen = []
+    for action in actions:
+        *result, _ = env.step(copy.deepcopy(action))
+        seen.append(raw(result))
+        obs = result[0]
+    return Played(seen, actions, obs)

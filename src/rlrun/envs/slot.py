@@ -108,6 +108,10 @@ class EnvSlot(gym.Wrapper):
         return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if not self.recording:
+            self.episode = None
+        elif self.episode is not None:
+            self.episode.add(action)  # before the step, in which the environment may write to the action
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
             # three comparisons accept most observations in a third of the time of the whole check
@@ -128,10 +132,7 @@ class EnvSlot(gym.Wrapper):
             if self.absent:
                 self._report_absent()
         if self.episode is not None:
-            if self.recording:
-                self.episode.add(action, obs)
-            else:
-                self.episode = None
+            self.episode.obs = obs
         return obs, reward, terminated, truncated, {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

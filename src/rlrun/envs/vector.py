@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
-from gymnasium.vector.utils import batch_space
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
@@ -27,7 +26,7 @@ from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
 from rlrun.envs.process import unchanged
 from rlrun.envs.recording import tiled
-from rlrun.envs.returned import ReturnedError, check_observation
+from rlrun.envs.returned import BOOLS, NUMBERS, ReturnedError, batched, check_observation, check_rows, fraction
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
@@ -109,7 +108,7 @@ class VectorEnv(nn.Module):
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = conversion(venv.single_action_space)
         self.refuses_masks = False  # whether masks in infos of a vector env, which are not used, are an error
-        self.batch = batch_space(venv.single_observation_space, venv.num_envs)
+        self.batch = batched(venv.single_observation_space, venv.num_envs)
         obs_space = as_tensors(venv.single_observation_space)
         rewards = math.prod(self.reward_shape)
         native = venv.single_action_space
@@ -273,8 +272,8 @@ class VectorEnv(nn.Module):
             self.pool.idle = clock.cut
         try:
             raw = self.adapter.step(self.actions.to_native(actions))
-            if self.pool is None:  # an EnvSlot has checked its own observation
-                check_observation(self.batch, raw.obs)
+            if self.pool is None:  # an EnvSlot has checked its own step
+                self._check(raw)
         except Exception as error:
             raise self._stopped(error) from error
         if self.lost or clock.cut or clock.restarts:
@@ -303,6 +302,19 @@ class VectorEnv(nn.Module):
             info=info,
             n_steps=self._n_steps(raw),
         )
+
+    def _check(self, raw: Raw) -> None:
+        """Raises ReturnedError if a vector env returned a step of a wrong form."""
+        check_observation(self.batch, raw.obs)
+        if raw.final_obs is not None:
+            check_observation(self.batch, raw.final_obs)
+        check_rows("its reward", raw.reward, (self.num_envs, *self.reward_shape), NUMBERS)
+        check_rows("its terminated", raw.terminated, (self.num_envs,), BOOLS)
+        check_rows("its truncated", raw.truncated, (self.num_envs,), BOOLS)
+        if raw.success is not None:
+            check_rows("success in its infos", raw.success, (self.num_envs,), NUMBERS)
+            for success in raw.success[~np.isnan(raw.success)].tolist():
+                fraction("success in its infos", success)
 
     def _n_steps(self, raw: Raw) -> Tensor | None:
         """Returns `Step.n_steps`."""
