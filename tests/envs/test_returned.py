@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from rlrun.envs.returned import ReturnedError, batched, check_observation, flag, fraction, reward
 from rlrun.envs.slot import EnvSlot
@@ -177,9 +178,9 @@ def test_reward_and_ends_are_checked_in_steps(make: Make, wrappers: Any, given: 
         env.step(torch.zeros(1, dtype=torch.long))
 
 
-def vector_step(monkeypatch: pytest.MonkeyPatch, kind: type[gym.Env], infos: dict[str, Any], **given: Any) -> Any:
+def vector_step(monkeypatch: pytest.MonkeyPatch, infos: Any, mode: Any = AutoresetMode.SAME_STEP, **given: Any) -> Any:
     """Steps a vector env of two environments that returns the given values, or else good ones."""
-    venv: Any = gym.vector.SyncVectorEnv([kind, kind], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    venv: Any = gym.vector.SyncVectorEnv([Drift, Drift], autoreset_mode=mode)
     env = VectorEnv(venv, np.random.SeedSequence(0), name="two")
     env.reset()
     returned = {"obs": env.venv.reset()[0], "reward": np.zeros(2), "terminated": NONE, "truncated": NONE} | given
@@ -200,6 +201,10 @@ def vector_step(monkeypatch: pytest.MonkeyPatch, kind: type[gym.Env], infos: dic
         ({"infos": {"success": np.array([np.nan, 3.0])}}, "success in its infos is 3.0 instead of being True, False"),
         ({"infos": {"success": np.zeros((2, 3))}}, "success in its infos is float64 (2, 3), but must be numbers (2,)"),
         (
+            {"obs": np.array([0, 5]), "terminated": ~NONE, "mode": AutoresetMode.DISABLED},
+            "its observation[1] is 5, but its MultiDiscrete",
+        ),
+        (
             {"terminated": ~NONE, "infos": {"final_obs": np.array([0, 5])}},
             "its observation is 5, but its Discrete of int64",
         ),
@@ -207,13 +212,13 @@ def vector_step(monkeypatch: pytest.MonkeyPatch, kind: type[gym.Env], infos: dic
 )
 def test_step_of_a_vector_env_is_checked(monkeypatch: pytest.MonkeyPatch, given: Any, line: str) -> None:
     with pytest.raises(RunError, match=re.escape(f"env two, step 1: {line}")):
-        vector_step(monkeypatch, Drift, **{"infos": {}} | given)
+        vector_step(monkeypatch, **{"infos": {}} | given)
 
 
 @pytest.mark.parametrize("number", [np.int64, np.float16, np.bool_])
 def test_rewards_of_a_vector_env_have_any_numeric_dtype(monkeypatch: pytest.MonkeyPatch, number: Any) -> None:
     infos = {"success": np.array([True, None]), "_success": np.array([True, False])}
-    assert vector_step(monkeypatch, Drift, infos, reward=np.ones(2, number)).reward.tolist() == [1.0, 1.0]
+    assert vector_step(monkeypatch, infos, reward=np.ones(2, number)).reward.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

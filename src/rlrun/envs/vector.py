@@ -120,7 +120,6 @@ class VectorEnv(nn.Module):
             frame_stack=frame_stack,
             native_action=native,
             holds=holds,
-            time_limit=None if recipe is None else recipe.time_limit,
         )
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
         self._tensor: Callable[[np.ndarray], Tensor] = self._sent
@@ -135,11 +134,16 @@ class VectorEnv(nn.Module):
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
         """Returns the environments of a config. Raises ConfigError if they cannot be made."""
         with unchanged(cfg.id):
-            return cls._made(cfg, seed, device)
+            one = recipe(cfg)
+            made = cls._made(cfg, one, seed, device)
+        made.origin = origin(cfg, one)
+        made.spec = dataclasses.replace(made.spec, time_limit=one.time_limit)
+        return made
 
     @classmethod
-    def _made(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str) -> "VectorEnv":
-        one = recipe(cfg)
+    def _made(
+        cls, cfg: EnvConfig, one: Recipe, seed: np.random.SeedSequence, device: torch.device | str
+    ) -> "VectorEnv":
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "torch", "envpool"):
             check_single(cfg)
@@ -152,7 +156,6 @@ class VectorEnv(nn.Module):
             else:
                 made = cls(venv, seed, device, name=cfg.id, frame_stack=stack, verdict=verdict)
                 made.refuses_masks = cfg.action_mask
-            made.origin = origin(cfg, one)
             return made  # type: ignore[no-any-return]
         verdict = examined(one, cfg)
         if verdict.masked is not None:
@@ -174,7 +177,6 @@ class VectorEnv(nn.Module):
         except BaseException:
             pool.close(terminate=True)
             raise
-        made.origin = origin(cfg, one)
         made.tasks = tasks
         made.goal_rewards = GoalRewards(one, cfg.backend == "async", cfg.timeout_s)
         made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)

@@ -49,9 +49,9 @@ class Evolution(Loop):
         self.clock.lap("env")
         self.returns += self.discounts * (step.reward * step.weight)
         self.discounts *= self.cfg.gamma
+        self.waited += 1
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
-        self.waited += 1
         check_ends(self.waited, self.env.spec)
         if self.finished < self.trials:
             return {}
