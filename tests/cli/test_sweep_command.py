@@ -16,6 +16,10 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.snapshot.store import Store
 from rlrun.sweep import journal
+from rlrun.sweep.folder import Description, begin
+from rlrun.sweep.runs import Course
+from rlrun.sweep.settings import settings
+from rlrun.sweep.space import from_yaml
 from rlrun.sweep.trials import FRESH
 
 RUN = ["algo=q_learning", "env=FrozenLake", "trainer.total_steps=400", "trainer.eval_every=200",
@@ -85,6 +89,20 @@ def test_sweep_is_continued_after_a_kill(
         "holds another sweep: prune {name: asha, eta: 2} -> {name: asha, eta: 3}; choose another folder with name=..."
         in capsys.readouterr().err
     )
+
+
+def test_stored_sweep_with_values_that_its_runs_refuse_starts_no_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = from_yaml({"algo.gamma": {"uniform": [0.9, 7.5]}}, "space")
+    course = Course([*RUN, "algo.learning_rate=-1"], [400])
+    begin(tmp_path, Description.of(settings({"prune": "none"}), space, {"FrozenLake": course}))
+    assert main(["sweep", "resume", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: algo.learning_rate=-1.0: must be greater than 0",
+        "error: algo.gamma=7.5: must be less than or equal to 1",
+    ]
+    assert not (tmp_path / "journal.jsonl").exists()
 
 
 def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,6 +94,7 @@ def _resume(words: Sequence[str]) -> int:
     places = [word for word in others if not settings.is_setting(word)]
     path = settings.run_folder(places, "rlrun sweep resume SWEEP [workers=N]")
     planned = stored(path, [word for word in others if word not in places])
+    planned.check_ends()
     return _drive(planned, ["resume", *words], submission)
 
 
@@ -217,10 +218,13 @@ def _conclude(path: Path, trials: "Trials") -> int:
     """Prints the result of a sweep that has ended, and writes best.yaml. Returns the exit code."""
     from rlrun.sweep import folder as sweeps
     from rlrun.sweep.best import write_best
+    from rlrun.sweep.finals import without_winner
 
     _table(trials)
     if trials.winner is None:
-        print("no trial has a score", file=sys.stderr)
+        print(printable(f"error: {path}: {without_winner(trials)}"), file=sys.stderr)
+        if trials.best():
+            print(printable(f"best settings of the search: rlrun sweep best {path}"), file=sys.stderr)
         return 1
     winner = trials.trials[trials.winner]
     written = write_best(path, sweeps.read(path), winner, _headline(winner, trials))

@@ -49,6 +49,10 @@ class Plan:
         """The last rung."""
         return max(len(course.steps) for course in self.courses.values()) - 1
 
+    def check_ends(self) -> None:
+        """Raises ConfigError with a line for each value that the runs would refuse, the ends of ranges included."""
+        ends.check_ends(self.space, [[*course.words, *self.added()] for course in self.courses.values()])
+
     def begin(self) -> None:
         """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
         folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.courses))
@@ -98,7 +102,7 @@ def plan(words: Sequence[str]) -> Plan:
     runs = {env: [*shared, f"env={env}"] for env in envs}
     found = _checked(cfg, runs, partial(_space, cfg, dimensions))
     if not (found.path / SWEEP).exists():
-        ends.check_ends(found.space, [[*course.words, *found.added()] for course in found.courses.values()])
+        found.check_ends()
     return found
 
 
