@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rlrun.sweep import journal
 from rlrun.sweep.disk import remove_snapshots, size_of
 from rlrun.sweep.driver import Driver
 from rlrun.sweep.events import apply_all
-from rlrun.sweep.finals import winner
+from rlrun.sweep.finals import winner, without_winner
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import pruning
 from rlrun.sweep.ranges import Uniform
@@ -244,6 +245,27 @@ def test_failed_run_makes_its_trial_the_worst_and_says_why(tmp_path: Path) -> No
     assert trials.trials[1].failures == {"0001-FrozenLake-s0": "nan in the loss"}
     assert trials.trials[1].rung == 0 and trials.winner != 1
     assert 1 not in [trial.number for trial in trials.best()]
+
+
+def test_sweep_whose_finalists_all_fail_on_fresh_seeds_has_no_winner(tmp_path: Path) -> None:
+    faulty = [f"{number:04}-{ENV}-s{FRESH + 1}" for number in range(18)]
+    trials, _ = swept(tmp_path, Simulated(random.Random(0), faulty=faulty))
+    assert trials.is_final and trials.winner is None and not trials.open_jobs()
+    why = without_winner(trials)
+    assert re.fullmatch(r"no winner, because .* failed on fresh seeds \(00..-FrozenLake-s1001: nan in the loss\)", why)
+    best, *_ = trials.best()
+    assert best.fresh_seeds and best.score(trials.last) == max(trial.score(trials.last) or 0 for trial in trials.best())
+    again, _ = swept(tmp_path, Simulated(random.Random(0)))
+    assert again.winner is None, "the same command trains nothing again"
+
+
+def test_log_of_a_run_without_an_error_message_is_not_taken_for_one(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, {ENV: Course([], STEPS)}, "eval/return_mean", Scoring(settings({}), [ENV]))
+    job = Job(0, 0, ENV, 0)
+    runs.log(job).write_text("step 20  return 0.5\n")
+    assert runs.last_error(job) == (
+        "it ended without an error message; the last line of its log is: step 20  return 0.5"
+    )
 
 
 def test_unknown_metric_fails_with_the_names_of_known_ones(tmp_path: Path) -> None:

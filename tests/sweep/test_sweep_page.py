@@ -13,6 +13,7 @@ from made_sweep import EVERY, SPACE, STEPS, make_sweep
 from sound_html import Sound
 
 from rlrun.cli import main
+from rlrun.cli import sweep as cli
 from rlrun.errors import ConfigError
 from rlrun.report.figures import DOT, LABEL, LINE, POINT, SINGLE, Mark, Picture
 from rlrun.report.statistics import interval
@@ -21,6 +22,7 @@ from rlrun.sweep.ranges import Choice, Int, Log, Logit, PowerOfTwo, Range, Unifo
 from rlrun.sweep.scale import scale
 from rlrun.sweep.standings import short_names, standings, totals
 from rlrun.sweep.stored import Stored
+from rlrun.sweep.trials import FRESH
 
 FAULT = "nan in the loss of <b>the critic</b>"
 
@@ -225,6 +227,28 @@ def test_sweep_that_ended_without_a_score_is_not_called_interrupted(
     assert main(["sweep", "status", str(path)]) == 0
     said = capsys.readouterr().out
     assert "ended: no trial has a score" in said and "interrupted" not in said and "left" not in said
+
+
+def test_sweep_without_a_winner_says_why_and_shows_the_best_of_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_sweep(tmp_path / "s", 4, seeds=1)
+    lines = []
+    for event in map(json.loads, (path / "journal.jsonl").read_text().splitlines()):
+        if event["event"] == "scored" and event["seed"] >= FRESH:
+            kept = {key: event[key] for key in ("trial", "rung", "env", "seed", "branch")}
+            event = {"event": "failed", **kept, "why": "nan"}
+        lines.append(json.dumps(event) + "\n")
+    (path / "journal.jsonl").write_text("".join(lines[:-1]))
+    found = stored.read(path)
+    why = r"no winner, because runs of all the best trials failed on fresh seeds \(000\d-HalfCheetah-s1000: nan\)"
+    assert re.fullmatch(f"ended: {why}", found.state)
+    assert cli._conclude(path, found.trials) == 1 and not (path / "best.yaml").exists()
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: no winner, because") and f"rlrun sweep best {path}\n" in said
+    assert main(["sweep", "best", str(path)]) == 0
+    assert "algo.gamma=" in capsys.readouterr().out
+    assert "HalfCheetah-s1000" in page.html(found, "rlrun report"), "the table of failures"
 
 
 def test_sweep_without_scores_has_a_page(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Driver:
                 self.record(event)
             self.start()
             if not self.running and not self.awaited and not self.trials.open_jobs():
-                return  # no trial has a score
+                return  # there is no winner
             self.progress(self.trials, [*self.running.values(), *self.awaited])
             time.sleep(POLL_S)
 

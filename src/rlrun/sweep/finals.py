@@ -2,11 +2,11 @@
 
 from rlrun.sweep.journal import Event
 from rlrun.sweep.settings import SweepConfig
-from rlrun.sweep.trials import Trials
+from rlrun.sweep.trials import WORST, Trials
 
 
 def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
-    """Returns the event that measures the best trials again, or that names the winner. None if no trial has a score."""
+    """Returns the event that measures the best trials again, or that names the winner. None if there is no winner."""
     if trials.is_final:
         return winner(trials)
     best = trials.best()
@@ -18,11 +18,21 @@ def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
     return {"event": "measured_again", "trials": numbers, "seeds": cfg.fresh_seeds}
 
 
-def winner(trials: Trials) -> Event:
-    """Returns the event that names the winner: the best score on fresh seeds."""
+def winner(trials: Trials) -> Event | None:
+    """Returns the event that names the winner: the best score on fresh seeds. None if a run of each trial failed."""
     scores = []
     for trial in trials.trials:
         score = trial.fresh_score(trials.last)
-        if score is not None:
+        if score is not None and score > WORST:
             scores.append((score, -trial.number))  # of equal ones, the first trial
+    if not scores:
+        return None
     return {"event": "won", "trial": -max(scores)[1]}
+
+
+def without_winner(trials: Trials) -> str:
+    """Returns why a sweep that has ended has no winner."""
+    if not trials.is_final:
+        return "no trial has a score"
+    run, why = next(failure for trial in trials.trials if trial.fresh_seeds for failure in trial.failures.items())
+    return f"no winner, because runs of all the best trials failed on fresh seeds ({run}: {why})"

@@ -129,5 +129,5 @@ class Runs:
             if line.startswith("error: "):
                 return line.removeprefix("error: ")
         if lines:
-            return lines[-1]
+            return f"it ended without an error message; the last line of its log is: {lines[-1]}"
         return "it ended without a message"

@@ -64,7 +64,7 @@ def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
 def _state(trial: Trial, trials: Trials, is_open: bool) -> str:
     if trial.number == trials.winner:
         return "winner"
-    if trial.failed:
+    if trial.failures:
         return "failed"
     if is_open:
         return "open"

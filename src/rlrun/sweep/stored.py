@@ -10,6 +10,7 @@ from rlrun.config.stored import SWEEP, is_whole
 from rlrun.errors import ConfigError
 from rlrun.sweep import folder, journal
 from rlrun.sweep.events import apply_all
+from rlrun.sweep.finals import winner, without_winner
 from rlrun.sweep.folder import Description
 from rlrun.sweep.settings import SweepConfig, check_size, settings
 from rlrun.sweep.space import Space, from_yaml
@@ -48,10 +49,14 @@ class Stored:
             return "done"
         if lock.holder(self.path):
             return "running"
-        if trials.open_jobs() or trials.best():
+        if trials.open_jobs():
             return "interrupted"
-        if trials.time_is_up or len(trials) >= self.planned:
-            return "ended: no trial has a score"
+        if trials.is_final:
+            has_ended = winner(trials) is None
+        else:
+            has_ended = not trials.best() and (trials.time_is_up or len(trials) >= self.planned)
+        if has_ended:
+            return f"ended: {without_winner(trials)}"
         return "interrupted"
 
 

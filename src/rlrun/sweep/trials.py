@@ -87,7 +87,10 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        return bool(self.failures)
+        """Whether a run of the search failed. Runs that measure the trial again count only for its `fresh_score`."""
+        if not self.failures:
+            return False
+        return not self.failures.keys() <= {job.folder for job in self.fresh_jobs(self.rung)}
 
     @property
     def is_complete(self) -> bool:
