@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from rlrun import operating_system
 from rlrun.envs.slot import EnvError, EnvSlot
-from rlrun.errors import RunError
+from rlrun.envs.workers import AsyncPool
+from rlrun.errors import ConfigError, RunError
 
 
 def until_it_stops(env, steps=20):
@@ -133,6 +135,14 @@ def test_workers_ignore_signals_of_the_run(make):
         os.kill(processes(env)[0].pid, number)
     env.step(torch.zeros(2, dtype=torch.long))
     assert env.get_extra_state()["envs"] is not None
+
+
+def test_more_workers_than_fit_into_memory_are_refused_before_one_starts(monkeypatch):
+    monkeypatch.setattr(operating_system, "total_memory", lambda: 2**30)
+    monkeypatch.setattr("rlrun.envs.workers.started", lambda *_: pytest.fail("starts a process"))
+    line = "^env.backend=async with 4,000 environments: needs 35.2 GiB of memory, but the total is 1.0 GiB$"
+    with pytest.raises(ConfigError, match=line):
+        AsyncPool([None] * 4000, 10.0)
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
