@@ -1,8 +1,9 @@
 """Checks keys, types and names of settings against the composed YAML. Every fault is one line."""
 
+import copy
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlrun.config import foreign_words
@@ -66,6 +67,22 @@ def lookup(key: str, tree: Tree) -> Any:
             return ABSENT
         value = value[part]
     return value
+
+
+def put(key: str, value: Any, tree: Tree) -> None:
+    """Sets the value at a dotted key, in place. Sections that are missing are added."""
+    *sections, name = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[name] = value
+
+
+def replaced(tree: Mapping[str, Any], values: Mapping[str, Any]) -> Tree:
+    """Returns a copy of a tree with other values at dotted keys."""
+    changed = copy.deepcopy(dict(tree))
+    for key, value in values.items():
+        put(key, value, changed)
+    return changed
 
 
 def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:

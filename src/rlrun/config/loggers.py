@@ -98,6 +98,4 @@ def _set(section: dict[str, Any], key: str, value: Any) -> None:
     home = section.get(name)
     if not path or not isinstance(home, dict):
         raise ConfigError(f"{key}: unknown key{not_chosen(name, section)}")
-    for part in path[:-1]:
-        home = home.setdefault(part, {})
-    home[path[-1]] = value
+    check.put(".".join(path), value, home)

@@ -28,9 +28,5 @@ def apply(values: Mapping[str, Any], tree: dict[str, Any]) -> list[str]:
         if found := list(check.faults(key, value, known)):
             faults += found
             continue
-        *sections, name = key.split(".")
-        home = tree
-        for section in sections:
-            home = home.setdefault(section, {})
-        home[name] = check.fitted(value, home.get(name))
+        check.put(key, check.fitted(value, check.lookup(key, tree)), tree)
     return faults

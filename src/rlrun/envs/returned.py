@@ -90,7 +90,7 @@ def number(name: str, value: Any) -> float:
     try:
         if not isinstance(one, str | bytes):
             return float(one)
-    except (TypeError, ValueError, OverflowError):
+    except TypeError:
         pass
     raise ReturnedError(f"{name} {_shown(value)} instead of being a number")
 
@@ -126,7 +126,7 @@ def _shown(value: Any) -> str:
 def _entry(obs: Any, key: str, keys: tuple[str, ...]) -> Any:
     try:
         return obs[key]
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError):
         raise ReturnedError(f"{_name(keys)} has no entry {key!r}, which its space declares") from None
 
 

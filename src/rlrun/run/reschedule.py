@@ -1,6 +1,5 @@
 """New values of hyperparameters for a resumed run: they become schedules, which say from which step on they hold."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,7 +30,7 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
     algo = algo | {"schedule": words.get(SCHEDULE, algo.get("schedule") or {})}
     numbers = numbers_of(algo)
     typed = {key: words[ALGO + key] for key in numbers if ALGO + key in words}
-    check_ranges(run_config(with_numbers(values, typed)))
+    check_ranges(run_config(check.replaced(values, {ALGO + key: number for key, number in typed.items()})))
     scheduled = dict(by_key(algo["schedule"]))
     total = words.get(TOTAL_STEPS, values["trainer"]["total_steps"])
     rates = schedules_of_rates(algo)
@@ -112,15 +111,3 @@ def course(setting: str, schedule: Any, rate: float, typed: float | None, step: 
     if typed is None:
         start = rate * (1 - step / total)
     return [(step, start), (total, 0.0)]
-
-
-def with_numbers(values: dict[str, Any], numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of a config with other numbers in `algo`, by dotted key."""
-    changed = copy.deepcopy(values)
-    for key, value in numbers.items():
-        *sections, name = key.split(".")
-        home = changed["algo"]
-        for section in sections:
-            home = home[section]
-        home[name] = value
-    return changed

@@ -55,11 +55,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     parts = [{key: name} for key, name in chosen.items()]
     tree = {"defaults": [*bases, *parts, "_self_"]} | tree
     for key, value in (settings | dict(searched)).items():
-        *sections, name = key.split(".")
-        home = tree
-        for section in sections:
-            home = home.setdefault(section, {})
-        home[name] = value
+        check.put(key, value, tree)
     return f"# @package _global_\n# {headline}\n{to_yaml(tree)}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
+from rlrun.config import check
 from rlrun.config.compose import literal
 from rlrun.lock import LOCK
 from rlrun.rundir import SNAPSHOTS, SUMMARY
@@ -43,15 +44,11 @@ def schedule(trial: Trial) -> dict[str, Any]:
     because numbers on a schedule are tensors, which may round differently."""
     tree: dict[str, Any] = {}
     for key in trial.start_values:
-        *sections, name = key.removeprefix(ALGO).split(".")
-        home = tree
-        for section in sections:
-            home = home.setdefault(section, {})
         points = {
             "values": [change.values[key] for change in trial.changes],
             "at": [change.step for change in trial.changes],
         }
-        home[name] = {"piecewise": points}
+        check.put(key.removeprefix(ALGO), {"piecewise": points}, tree)
     return tree
 
 

@@ -3,11 +3,10 @@
 The words and ranges in sweep.yaml are data. What reaches outside of the sweep's folder must be typed again.
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlrun.config import sources
+from rlrun.config import check, sources
 from rlrun.config.compose import Composer
 from rlrun.config.reach import CODE, Reach, reaches
 from rlrun.config.resumable import setting
@@ -77,15 +76,4 @@ def _reaches(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
     for dimension in space.dimensions:
         for value in dimension.range.ends():
             if not isinstance(value, int | float):  # numbers reach nowhere
-                yield from reaches(_with(values, dimension.key, value))
-
-
-def _with(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Returns a config in which one value is replaced."""
-    changed = copy.deepcopy(dict(values))
-    *sections, name = key.split(".")
-    home = changed
-    for section in sections:
-        home = home.setdefault(section, {})
-    home[name] = value
-    return changed
+                yield from reaches(check.replaced(values, {dimension.key: value}))
