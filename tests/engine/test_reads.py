@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from cProfile import Profile
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -307,3 +308,11 @@ def test_running_restores_the_profiler() -> None:
         assert sys.getprofile() is outer
     finally:
         sys.setprofile(None)
+
+
+def test_running_restores_the_profiler_of_the_standard_library() -> None:
+    with Profile() as profile:
+        with Running():
+            pass
+        math.gcd(4, 6)
+    assert any("math.gcd" in str(entry.code) for entry in profile.getstats())

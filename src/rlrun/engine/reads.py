@@ -11,6 +11,7 @@ hold is not reached; nor is what the kernel computes.
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from cProfile import Profile
 from functools import partial
 from pathlib import Path
 from types import (
@@ -60,7 +61,11 @@ class Running:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        sys.setprofile(self.outer)
+        sys.setprofile(None)
+        if isinstance(self.outer, Profile):  # which Python 3.11 cannot set again
+            self.outer.enable()
+        else:
+            sys.setprofile(self.outer)
 
     def _note(self, frame: FrameType, event: str, result: Any) -> None:
         if event not in ("call", "return"):
