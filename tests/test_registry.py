@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlrun import registry
-from rlrun.config.schema import config
+from rlrun.config.schema import config, parse
 from rlrun.errors import ConfigError
 
 SOURCE = Path(registry.__file__).parent
@@ -77,6 +77,14 @@ def test_registering_a_name_twice_is_refused() -> None:
 
         @registry.register("algo", "of_a_test")
         class Second: ...
+
+
+def test_settings_may_be_a_dataclass_with_slots() -> None:
+    @dataclass(slots=True)
+    class Config:
+        beta: float
+
+    assert parse(Config, {"beta": 0.5}, "algo") == Config(0.5)
 
 
 @pytest.mark.parametrize("decorated", [config, dataclass], ids=["config", "dataclass"])

@@ -147,6 +147,23 @@ def test_preset_reaches_outside_of_the_run_if_the_user_types_it_too(word: str, u
     assert job.values["env"]["kwargs"] == {key: value}
 
 
+LOGGER = """from rlrun import registry
+from rlrun.telemetry.logger import Logger
+
+@registry.register("logger", "mine")
+class Mine(Logger):
+    class Config: ...
+"""
+
+
+def test_preset_file_of_a_run_with_a_logger_of_the_user(untrusted: Path) -> None:
+    Path("my_logger.py").write_text(LOGGER)
+    (untrusted / "mine.yaml").write_text("algo: {gamma: 0.5}\n")
+    words = ["algo=dqn", "env=CartPole", "plugins=[./my_logger.py]", "logger=mine", "preset=untrusted/mine.yaml"]
+    (job,) = jobs(words)
+    assert job.values["logger"] == {"mine": {}} and job.values["algo"]["gamma"] == 0.5
+
+
 def test_preset_may_refer_to_its_own_values(untrusted: Path) -> None:
     file = untrusted / "mine.yaml"
     file.write_text("algo: {learning_rate: 0.01, optimizer_eps: '${algo.learning_rate}'}\n")

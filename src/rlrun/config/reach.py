@@ -52,7 +52,8 @@ def reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
         if lookup(key, tree) not in (ABSENT, None):
             yield Reach(key, lookup(key, tree), "reads or writes data sets")
     loggers = values.get("logger") or {}
-    if not all(registry.lookup("logger", name).local for name in loggers):
+    own = registry.names("logger")  # a logger of a plug-in that is not loaded may send data too
+    if not all(name in own and registry.lookup("logger", name).local for name in loggers):
         yield Reach("logger", [*loggers], "sends data out of the run's folder")
     for section in ARGUMENTS:
         arguments = lookup(section, tree)

@@ -337,7 +337,8 @@ def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
     Raises ConfigError with one line per fault, each with its dotted key.
     """
     made: type[T] = cls
-    if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # a dataclass of a user without @config
+    # a dataclass of a user without @config; one with slots stays as it is
+    if not cls.__dataclass_params__.frozen and not hasattr(cls, "__slots__"):  # type: ignore[attr-defined]
         made = constant(cls)  # type: ignore[arg-type]
     values = dict(values)
     faults: list[str] = []
