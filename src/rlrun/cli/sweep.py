@@ -44,7 +44,6 @@ sweep that was interrupted or killed, from where it was.
 
 
 DRIVER = "submit.driver"
-MOST = 1000  # trials that a table shows: the best
 REFUSED = {"submit.workers": "a sweep has a setting of its own, workers=..."}
 
 
@@ -249,12 +248,12 @@ def _headline(winner: "Trial", trials: "Trials") -> str:
 
 def _table(trials: "Trials") -> None:
     """Prints the trials, best first, then those without a score."""
-    from rlrun.sweep.standings import differing, shown
+    from rlrun.sweep.standings import MOST_SHOWN, differing, shown
     from rlrun.sweep.view import table
 
-    print_columns(table(shown(trials, MOST), trials, differing(trials)))
-    if len(trials) > MOST:
-        print(f"and {len(trials) - MOST:,} other trials")
+    print_columns(table(shown(trials), trials, differing(trials)))
+    if len(trials) > MOST_SHOWN:
+        print(f"and {len(trials) - MOST_SHOWN:,} other trials")
 
 
 def _stored(words: Sequence[str]) -> "Stored":

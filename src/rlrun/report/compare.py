@@ -28,7 +28,7 @@ POINTS, FEWEST = 120, 12  # maximum points of a curve, and the maximum in the la
 SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # suffix of the names of methods in the baseline
 THRESHOLDS = np.linspace(0, 1, 101)  # normalised scores at which performance profiles are computed
-LAST_STEP = 2**53  # later steps are not exact as floats
+LAST_EXACT_STEP = 2**53  # later steps are not exact as floats
 OWN = ("algo.name", "name", "run_dir", "plugins", "resume")  # keys that differ between methods anyway
 Profile = tuple[Array, Array, Array]
 Pair = tuple[str, str, float, tuple[float, float]]
@@ -234,7 +234,7 @@ def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mar
     for (name, env), members in groups.items():
         series = []
         for run in members:
-            pairs = [(row["step"], row[score]) for row in run.rows if score in row and row["step"] <= LAST_STEP]
+            pairs = [(row["step"], row[score]) for row in run.rows if score in row and row["step"] <= LAST_EXACT_STEP]
             if pairs:
                 series.append(Series(run, *np.array(pairs, float).T))
             elif run.rows:

@@ -124,13 +124,11 @@ def chances(comparison: Comparison) -> Table:
     rows: Rows = []
     raw: Rows = []
     for x, y, chance, ends in comparison.pairs:
-        shown = above = ""
+        probability = above = ""
         if np.isfinite(ends[0]):
-            shown = f"{chance:.2f}"
-            above = "no"
-            if ends[0] > 0.5:
-                above = "yes"
-        rows.append([x, y, shown, span(*ends, "{:.2f}"), above])
+            probability = f"{chance:.2f}"
+            above = "yes" if ends[0] > 0.5 else "no"
+        rows.append([x, y, probability, span(*ends, "{:.2f}"), above])
         raw.append([x, y, chance, *ends])
     header = ("X", "Y", "P(X > Y)", "95 % interval", "above one half")
     title = "Probability that a run of X scores more than one of Y"

@@ -69,7 +69,7 @@ def schedules_of_rates(algo: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
 
 def without_ended(state: Mapping[str, Any], loop: Loop) -> dict[str, Any]:
     """Returns the state of a snapshot without that of learning rate schedules which the resumed run no longer has."""
-    present = {f"{name}._extra_state" for name, module in loop.named_modules() if isinstance(module, Schedule)}
+    present = {f"{name}._extra_state" for name, _ in loop.named_modules()}
     return {key: value for key, value in state.items() if not key.endswith(STATE) or key in present}
 
 

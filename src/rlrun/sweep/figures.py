@@ -40,7 +40,6 @@ from rlrun.sweep.trials import Trial, Trials
 
 WHOLE, WINNER, PAUSED, CROSS = 0, 1, 6, 6  # colours, in the order of page.css; CROSS is the marker of failed trials
 PLACES = {"paused": PAUSED, "whole": WHOLE, "winner": WINNER}  # looks, in the order in which they are drawn
-MOST = 1000  # trials that are drawn: the best
 POINTS = 60  # most evaluations of a curve
 OUTLIER = 3  # scores that are so many interquartile ranges below the lower quartile stand at the edge
 FAR = 20  # ratio of the longest to the shortest time from which the axis of seconds is logarithmic
@@ -51,17 +50,17 @@ CLASSES = ((0.05, "q3"), (0.2, "q2"), (0.5, "q1"), (1.0, "q0"))  # fraction of t
 def draw(stored: Stored) -> Iterator[Picture]:
     """Yields the pictures of a sweep that has scores, in the order of the page."""
     trials, metric = stored.trials, stored.cfg.metric
-    found = sorted(shown(trials, MOST), key=lambda one: one.number)
-    best = [one for one in shown(trials, MOST) if one.score is not None]
+    drawn = shown(trials)
+    best = [one for one in drawn if one.score is not None]
     if not best:
         return
+    found = sorted(drawn, key=lambda one: one.number)
     scores = _score_axis(best)
     if trials.winner is not None and any(one.fresh is not None for one in found):
         yield Picture("winners", "Winners", [winners(trials)], "score on fresh seeds")
     yield Picture("history", "History", [history(found, trials, scores)], "trial", "score")
-    yield Picture(
-        "rungs", "Rungs", curves(stored, found), "environment steps", metric.replace("/", " ").replace("_", " ")
-    )
+    score_label = metric.replace("/", " ").replace("_", " ")
+    yield Picture("rungs", "Rungs", curves(stored, found), "environment steps", score_label)
     # the values of a population change, so its first scores say nothing about the last values
     if stored.cfg.kind.name == "search":
         keys = importances(stored.space.dimensions, trials, stored.cfg.search not in BUILT_IN)

@@ -14,9 +14,9 @@ from rlrun.report.statistics import interval, iqm
 from rlrun.report.tables import Table, span
 from rlrun.snapshot.atomic import replace_text
 from rlrun.sweep import space as spaces
-from rlrun.sweep.figures import MOST, draw, fresh_scores, measured_again
+from rlrun.sweep.figures import draw, fresh_scores, measured_again
 from rlrun.sweep.settings import typed
-from rlrun.sweep.standings import Standing, ranked, short_names, standings, totals, values_text
+from rlrun.sweep.standings import MOST_SHOWN, Standing, ranked, short_names, shown, standings, totals, values_text
 from rlrun.sweep.stored import Stored
 from rlrun.telemetry.view import clock, number
 
@@ -44,7 +44,7 @@ def html(stored: Stored, command: str) -> str:
         command=command,
         stored=stored,
         found=found,
-        most=MOST,
+        most=MOST_SHOWN,
         best=best,
         headline=headline(stored, best),
         totals=taken,
@@ -53,7 +53,7 @@ def html(stored: Stored, command: str) -> str:
         readings={"methods": [f"trial {one.number}" for one in found], "panels": readings},
         winners=winners(stored),
         failures=failures(found),
-        table=every_trial(stored, found, best),
+        table=every_trial(stored),
         settings=setting_rows(stored),
         searched=[(dimension.key, dimension.text) for dimension in stored.space.dimensions],
         repeat=shlex.join(repeating(stored)),
@@ -84,9 +84,9 @@ def winners(stored: Stored) -> Table:
         fresh = [score for stratum in strata for score in stratum]
         low, high = interval(strata)
         search = every[trial.number].score
-        shown = "" if search is None else number(search)
+        searched = "" if search is None else number(search)
         values = values_text(trial.values, short_names(stored.space.keys))
-        rows.append([trial.number, number(float(iqm(fresh))), span(low, high), len(fresh), shown, values])
+        rows.append([trial.number, number(float(iqm(fresh))), span(low, high), len(fresh), searched, values])
     header = ("trial", "IQM", "95 % interval", "runs", "score in the search", "values")
     return Table("winners", "Scores on fresh seeds", header, rows, range(5))
 
@@ -96,15 +96,15 @@ def failures(found: Sequence[Standing]) -> Table:
     rows = []
     for one in found:
         rows += [[one.number, run, why] for run, why in one.trial.failures.items()]
-    rows = rows[:MOST]
+    rows = rows[:MOST_SHOWN]
     return Table("failures", "Runs that failed", ("trial", "run", "reason"), rows, (0,))
 
 
-def every_trial(stored: Stored, found: Sequence[Standing], best: Sequence[Standing]) -> Table:
+def every_trial(stored: Stored) -> Table:
     """Returns the table of all trials, best first, then those without a score."""
     names = short_names(stored.space.keys)
     rows = []
-    for one in [*best, *(one for one in found if one.score is None)][:MOST]:
+    for one in shown(stored.trials):
         trial = one.trial
         rung = "" if one.rung is None else f"{one.rung + 1} of {stored.trials.last + 1}"
         score = "" if one.score is None else number(one.score)

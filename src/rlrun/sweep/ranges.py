@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rlrun.config import check
+from rlrun.config.sources import NUMBER
 from rlrun.config.stored import HUGE, is_number
 from rlrun.errors import ConfigError
 
@@ -307,6 +308,6 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(item, depth + 1) for item in value]
     if isinstance(value, dict):
         return {key: plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+    if isinstance(value, str) and NUMBER.match(value):
         return float(value)
     return value

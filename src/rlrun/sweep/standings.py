@@ -8,6 +8,8 @@ from rlrun.config.check import show
 from rlrun.errors import printable
 from rlrun.sweep.trials import FRESH, WORST, Job, Result, Trial, Trials
 
+MOST_SHOWN = 1000  # trials in a table or a picture
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -37,10 +39,10 @@ def ranked(trials: Trials, found: Sequence[Standing]) -> list[Standing]:
     return [found[trial.number] for trial in trials.best()]
 
 
-def shown(trials: Trials, most: int) -> list[Standing]:
-    """Returns so many trials, best first, then those without a score."""
+def shown(trials: Trials) -> list[Standing]:
+    """Returns the trials that tables and pictures show: best first, then those without a score."""
     found = standings(trials)
-    return [*ranked(trials, found), *(one for one in found if one.score is None)][:most]
+    return [*ranked(trials, found), *(one for one in found if one.score is None)][:MOST_SHOWN]
 
 
 def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
