@@ -172,6 +172,7 @@ EXPLOIT = {"trial": 0, "source": 3, "values": {"algo.learning_rate": 0.01}}
         {"event": "exploited", "exploits": [{**EXPLOIT, "trial": True}]},
         {"event": "exploited", "exploits": [{**EXPLOIT, "source": 0}]},
         {"event": "exploited", "exploits": [{**EXPLOIT, "source": 4}]},
+        {"event": "exploited", "exploits": [{**EXPLOIT, "source": -1}]},
         {"event": "exploited", "exploits": [{**EXPLOIT, "values": {}}]},
         {"event": "exploited", "exploits": [{**EXPLOIT, "values": {"algo.learning_rate": 0.1}}]},
         {"event": "promoted", "trials": [0]},
@@ -197,6 +198,14 @@ def test_population_does_not_go_beyond_its_last_rung_or_on_without_results() -> 
         job = next(job for job in sweep.trials.open_jobs() if job.trial == number)
         assert sweep.take({**SCORED, **asdict(job)})
     assert not sweep.take(unchanged)
+    assert sweep.take({"event": "measured_again", "trials": [0], "seeds": 2})
+    assert sweep.take({**SCORED, "rung": 2, "seed": 1000}), "a run on a fresh seed went on from no other"
+
+
+def test_population_begins_once_with_a_seed_for_each_member() -> None:
+    sweep = Sweep(POPULATION, RATE, ("A",))
+    assert not sweep.take({**ASKED, "seeds": [False]}) and sweep.take({**ASKED, "seeds": [0]})
+    assert not sweep.take({**ASKED, "seeds": [0]})
 
 
 @pytest.mark.parametrize(
@@ -252,8 +261,60 @@ def test_result_counts_once_and_decisions_name_each_trial_once() -> None:
     again = {"event": "measured_again", "trials": [0], "seeds": 3}
     assert not sweep.take({**again, "seeds": 10**9}) and not sweep.take({**again, "trials": [0, 0]})
     assert sweep.take(again) and not sweep.take(again) and not sweep.take(ASKED)
+    assert not sweep.take({**SCORED, "rung": 1, "seed": 1002}), "fresh seeds are trained to the last rung"
     assert sweep.take({**SCORED, "rung": 2, "seed": 1002}) and not sweep.take({**SCORED, "rung": 2, "seed": 1003})
     assert sweep.take({"event": "won", "trial": 0}) and not sweep.take({"event": "time_is_up"})
+
+
+def test_point_chooses_one_of_the_listed_values() -> None:
+    assert SPACE.has_point([1, 0.99, 1.0, 0]) and not SPACE.has_point([1, 1, 1.0, 0])
+
+
+def test_trial_whose_run_failed_goes_no_further() -> None:
+    sweep = Sweep(SEARCH, RATE, ("A",))
+    assert sweep.take(ASKED) and sweep.take(FAILED) and not sweep.take(SCORED)
+    assert not sweep.take({"event": "promoted", "trials": [0]})
+    assert not sweep.take({"event": "another_seed", "trials": [0]})
+
+
+def test_exploit_has_the_keys_of_its_source() -> None:
+    sweep = Sweep(POPULATION | {"trials": 2}, SPACE, ("A",))
+    values = {"algo.gamma": 0.95, "algo.buffer.name": "prioritized", "algo.buffer.alpha": 0.5}
+    values["algo.loop.batch_size"] = 64
+    assert sweep.take({"event": "asked", "points": [[0.5] * 4] * 2, "values": [values] * 2, "seeds": [0, 1]})
+    assert sweep.take(SCORED) and sweep.take({**SCORED, "trial": 1, "seed": 1})
+    lacking = {key: value for key, value in values.items() if key != "algo.buffer.alpha"}
+    exploit = {"trial": 0, "source": 1, "values": values}
+    assert not sweep.take({"event": "exploited", "exploits": [{**exploit, "values": lacking}]})
+    assert sweep.take({"event": "exploited", "exploits": [exploit]})
+
+
+def test_search_refuses_decisions_that_no_search_takes() -> None:
+    sweep = Sweep(SEARCH | {"seeds": 1}, RATE, ("A",))
+    assert sweep.take(ASKED) and sweep.take(SCORED)
+    assert not sweep.take({"event": "exploited", "exploits": []})
+    assert not sweep.take({"event": "another_seed", "trials": [0]}), "it has all its seeds"
+    assert not sweep.take({"event": "measured_again", "trials": [], "seeds": 3})
+    assert not sweep.take({"event": "won", "trial": -1}) and not sweep.take({"event": "won", "trial": 0.0})
+    assert not sweep.take({**SCORED, "trial": -1})
+    undecided = Sweep(SEARCH, RATE, ("A",))
+    assert undecided.take(ASKED) and undecided.take(SCORED) and not undecided.take({"event": "sold", "trials": [0]})
+
+
+def test_trial_is_not_promoted_from_the_last_rung() -> None:
+    sweep = Sweep(SEARCH | {"seeds": 1}, RATE, ("A",))
+    assert sweep.take(ASKED)
+    for rung in range(3):
+        assert sweep.take({**SCORED, "rung": rung})
+        assert sweep.take({"event": "promoted", "trials": [0]}) is (rung < 2)
+
+
+def test_only_so_many_winners_are_measured_again_and_nothing_is_asked_after_the_time() -> None:
+    sweep = Sweep(SEARCH | {"seeds": 1}, RATE, ("A",))
+    assert sweep.take({**ASKED, "points": [[0.5]] * 3, "values": ASKED["values"] * 3})
+    assert all(sweep.take({**SCORED, "trial": number}) for number in range(3))
+    assert not sweep.take({"event": "measured_again", "trials": [0, 1, 2], "seeds": 3})
+    assert sweep.take({"event": "time_is_up"}) and not sweep.take(ASKED)
 
 
 @pytest.mark.parametrize(

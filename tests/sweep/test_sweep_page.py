@@ -161,7 +161,7 @@ def test_winners_have_intervals_over_fresh_seeds(found: Stored) -> None:
 
 def test_table_has_every_trial_best_first(found: Stored) -> None:
     every = standings(found.trials)
-    table = page.every_trial(found, every, [every[one.number] for one in found.trials.best()])
+    table = page.every_trial(found)
     assert len(table.rows) == 200 and {row[1] for row in table.rows[-10:]} == {"failed"}
     assert table.rows[0][0] == found.trials.best()[0].number
     assert len(page.failures(every).rows) == 10
@@ -196,9 +196,8 @@ def test_repeating_command_has_the_ranges_and_settings_that_differ(tmp_path: Pat
 def test_page_and_table_of_many_trials_show_the_best(
     found: Stored, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for place in ("figures.MOST", "page.MOST"):
-        monkeypatch.setattr(f"rlrun.sweep.{place}", 20)
-    monkeypatch.setattr("rlrun.cli.sweep.MOST", 20)
+    for module in ("standings", "page"):
+        monkeypatch.setattr(f"rlrun.sweep.{module}.MOST_SHOWN", 20)
     text = page.html(found, "rlrun report x")
     assert "the best 20 of 200 trials" in text
     for picture in figures.draw(found):

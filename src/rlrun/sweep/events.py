@@ -89,7 +89,7 @@ def _is_result(event: Event, trials: Trials) -> bool:
         return False
     if event["event"] == "failed":
         return isinstance(event["why"], str)
-    return isinstance(event["evaluations"], list) and result_of(event).is_sound
+    return result_of(event).is_sound
 
 
 def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
@@ -123,10 +123,10 @@ def _is_exploited(event: Event, trials: Trials, space: Space) -> bool:
 
 
 def _are_distinct(numbers: Any, allowed: Collection[int]) -> bool:
-    """Returns whether this is a list of one or more of the allowed numbers of trials, each once."""
-    if not isinstance(numbers, list) or not numbers:
+    """Returns whether these are one or more of the allowed numbers of trials, each once."""
+    if not all(type(number) is int and number in allowed for number in numbers):
         return False
-    return all(type(number) is int and number in allowed for number in numbers) and len({*numbers}) == len(numbers)
+    return 0 < len(numbers) == len({*numbers})
 
 
 def _is_good(trial: Trial, rung: int) -> bool:

@@ -72,8 +72,8 @@ class Space:
         return values
 
     def has_point(self, point: Any) -> bool:
-        """Returns whether this is a point of the unit cube, which may be of any type."""
-        if not isinstance(point, list) or len(point) != len(self):
+        """Returns whether this is a point of the unit cube. Raises TypeError for anything without a length."""
+        if len(point) != len(self):
             return False
         for dimension, u in zip(self.dimensions, point, strict=True):
             if not is_number(u, 0, 1) or (u == 1 and isinstance(dimension.range, Listed)):
@@ -81,9 +81,9 @@ class Space:
         return True
 
     def has_values(self, values: Any) -> bool:
-        """Returns whether these may be the values of a trial, which may be of any type. Conditions are not evaluated:
-        a key that has one may be missing."""
-        if not isinstance(values, dict) or not values.keys() <= {*self.keys}:
+        """Returns whether these may be the values of a trial. Conditions are not evaluated: a key that has one may be
+        missing. Raises AttributeError for anything but a mapping."""
+        if not values.keys() <= {*self.keys}:
             return False
         for dimension in self.dimensions:
             if dimension.key in values and not dimension.range.holds(values[dimension.key]):
