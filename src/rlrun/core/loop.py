@@ -76,7 +76,8 @@ class Loop(Module):
     def start_tick(self) -> None:
         """Starts the clock of a tick, and sets the hyperparameters that have a schedule."""
         self.clock.start()
-        self.schedules.update(self.context())
+        if self.schedules.numbers:
+            self.schedules.update(self.context())
 
     def context(self, data: Any = None) -> Context:
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)

@@ -128,9 +128,9 @@ class OffPolicy(Loop):
     def updates_due(self) -> int:
         """Returns the number of updates that are due; 0 while the buffer is empty."""
         due = self.updates_so_far() - (self.updates - self.before)
-        if not len(self.buffer):
+        if due <= 0 or not len(self.buffer):
             return 0
-        return max(0, due)
+        return due
 
     def updates_so_far(self) -> int:
         """Returns how many updates the collected transitions call for, including those that were made.
