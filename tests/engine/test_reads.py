@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import rlrun
+from rlrun.core.random import Stream
 from rlrun.engine import tape
 from rlrun.engine.inductor import InductorKernel
 from rlrun.engine.reads import Reads, Running, same
@@ -284,6 +285,22 @@ def test_reads_do_not_depend_on_what_the_kernel_does_not_mention() -> None:
     assert not reads.unchanged() and reads.changed() == "Reader.cfg.inner.scale"
     del module.cfg.inner
     assert not reads.unchanged() and reads.changed() == "Reader.cfg.inner"
+
+
+def test_reads_hold_the_generator_of_a_stream_but_not_its_rows() -> None:
+    module = nn.Module()
+    module.noise = stream = Stream(0, "noise")
+
+    def kernel(x: Tensor) -> Tensor:
+        return x + stream.normal(1)
+
+    with Running() as running:
+        kernel(torch.ones(1))
+    reads = Reads(kernel, module, running)
+    stream.split(0, "row")
+    assert reads.unchanged()
+    stream.generator = torch.Generator()
+    assert reads.changed() is not None
 
 
 @pytest.mark.parametrize("pair", [(1, True), (1, 1.0), (0.0, -0.0), ("1", 1), (None, False), ((1,), (1.0,))], ids=str)

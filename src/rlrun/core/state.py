@@ -43,7 +43,7 @@ class Optim(StartsFresh, nn.Module):
         schedule_key: str = "algo.lr_schedule",
     ):
         super().__init__()
-        self.params = list(params)
+        self.params = tuple(params)
         self.betas, self.eps, self.weight_decay, self.max_grad_norm = betas, eps, weight_decay, max_grad_norm
         self.flat = torch.cat([param.detach().reshape(-1) for param in self.params])
         parts = self.flat.split([param.numel() for param in self.params])

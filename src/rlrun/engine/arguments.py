@@ -5,12 +5,14 @@ from typing import Any
 
 from torch import Tensor
 
+SEQUENCE = (tuple, list)  # is checked faster than a union
+
 
 def parts(tree: Any) -> Iterable[Any]:
     """Returns the values of a dict, list or tuple; () for anything else."""
     if isinstance(tree, dict):
         return tree.values()
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, SEQUENCE):
         return tree
     return ()
 
@@ -43,32 +45,30 @@ def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return tree
 
 
-def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
+def flatten(values: Iterable[Any], shapes: list[Any], tensors: list[Tensor]) -> None:
     """Appends the tensors among arguments to `tensors`, and all that must be equal in every call to `shapes`.
 
     That is: shapes and dtypes of tensors, keys and lengths of containers, types and values of other arguments.
     """
-    if isinstance(value, Tensor):
-        shapes.append(value.shape)
-        shapes.append(value.dtype)
-        tensors.append(value)
-    elif isinstance(value, dict):
-        shapes.append(tuple(value))
-        for part in value.values():
-            flatten(part, shapes, tensors)
-    elif isinstance(value, tuple | list):
-        shapes.append(len(value))
-        for part in value:
-            flatten(part, shapes, tensors)
-    else:
-        shapes.append((type(value), value))
+    for value in values:
+        if isinstance(value, Tensor):
+            shapes += value.shape, value.dtype
+            tensors.append(value)
+        elif isinstance(value, dict):
+            shapes.append(tuple(value))
+            flatten(value.values(), shapes, tensors)
+        elif isinstance(value, SEQUENCE):
+            shapes.append(len(value))
+            flatten(value, shapes, tensors)
+        else:
+            shapes.append((type(value), value))
 
 
 def rows(tree: Any) -> Iterator[int]:
     """Yields the length of the first dimension of every tensor in a tree; scalars are skipped."""
     if isinstance(tree, Tensor):
-        if tree.dim():
-            yield len(tree)
+        if tree.shape:
+            yield tree.shape[0]  # len() takes three times as long
     else:
         for part in parts(tree):
             yield from rows(part)

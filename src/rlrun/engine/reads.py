@@ -30,6 +30,8 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlrun.core.random import Stream
+
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 CONSTANT = (*PLAIN, Tensor, Space)  # what holds no Python values that change
 REGISTRIES = ("_parameters", "_buffers", "_modules")  # in which nn.Module keeps attributes
@@ -131,6 +133,8 @@ class Reads:
         self.visited.add((id(value), code))
         if isinstance(value, dict | list | deque | tuple | set | np.ndarray):
             self._follow_entries(value, label, code)
+        elif isinstance(value, Stream):  # `Taped` reads its rows
+            self._link(f"{self._name(vars(value))}['generator']", value.generator, f"{label}.generator", code)
         elif isinstance(value, FunctionType | MethodType | partial):
             self._follow_function(value, label, code)
         elif isinstance(value, ModuleType):

@@ -64,12 +64,9 @@ class Flatten(nn.Module):
 
     def __init__(self, space: Space, skip: Callable[[Space], bool] | None = None):
         super().__init__()
-        self.leaves: list[tuple[tuple[str, ...], Space]] = []
-        self.size = 0
-        for path, leaf in leaves(space):
-            if skip is None or not skip(leaf):
-                self.leaves.append((path, leaf))
-                self.size += _size(leaf)
+        kept = [(path, leaf) for path, leaf in leaves(space) if skip is None or not skip(leaf)]
+        self.leaves = tuple(kept)
+        self.size = sum(_size(leaf) for _, leaf in kept)
 
     def forward(self, x: Any) -> Tensor:
         parts = [_flattened(leaf, part(x, path)) for path, leaf in self.leaves]
