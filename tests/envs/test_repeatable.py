@@ -89,6 +89,16 @@ def test_environments_that_ignore_the_seed_are_reported(draw: Callable[[Noise], 
     assert "so equal seeds do not give equal runs" in result_of(gym.Wrapper, draw).unrepeatable
 
 
+def test_later_episodes_are_compared_however_long_the_first_is() -> None:
+    class Long(Noise):
+        def step(self, action: int) -> Any:
+            obs, reward, *_ = super().step(action)
+            return obs, reward, False, False, {}
+
+    result = self_test(partial(EnvSlot, lambda: Long(lambda env: env.own.normal() * (env.episodes > 1)), 0))
+    assert "so equal seeds do not give equal runs" in result.unrepeatable
+
+
 def counted(env: gym.Env) -> gym.Env:
     steps: list[float] = []
 
@@ -145,3 +155,26 @@ def test_vector_envs_with_statistics_are_reported() -> None:
         return gym.wrappers.vector.NormalizeObservation(CartPoleVectorEnv(2))
 
     assert "NormalizeObservation.obs_rms" in simulator_self_test(partial(Native, make)).unrepeatable
+
+
+class First(CartPoleVectorEnv):
+    """Adds a number to the first observations. Counts its resets in four attributes."""
+
+    a = b = c = 0
+
+    def __init__(self, draw: Callable[["First"], float]):
+        super().__init__(2)
+        self.draw = draw
+
+    def reset(self, **given: Any) -> Any:
+        self.a, self.b, self.c = self.a + 1, self.b + 1, self.c + 1
+        self.d = {"resets": np.full(2, self.a)}
+        obs, info = super().reset(**given)
+        return obs + self.draw(self), info
+
+
+def test_first_observations_of_vector_envs_are_compared() -> None:
+    unseeded = simulator_self_test(partial(Native, partial(First, lambda env: np.random.normal())))
+    assert "so equal seeds do not give equal runs" in unseeded.unrepeatable
+    counted = simulator_self_test(partial(Native, partial(First, lambda env: env.a)))
+    assert "it keeps state (First.a, First.b, First.c) across" in counted.unrepeatable

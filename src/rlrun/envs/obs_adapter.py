@@ -83,7 +83,7 @@ def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
     """Returns `env` in an ObsAdapter, or `env` itself if there is nothing to adapt."""
     space = env.observation_space
     has_mask = isinstance(space, spaces.Dict) and MASK in space.spaces
-    if masked or has_mask or _has_tuple(space):
+    if masked or has_mask or _space(space) != space:
         return ObsAdapter(env, masked)
     return env
 
@@ -216,12 +216,6 @@ def _sizes(space: Any) -> list[int]:
         case spaces.Tuple() | spaces.Dict():
             return [size for _, part in leaves(space) for size in _sizes(part)]
     return []
-
-
-def _has_tuple(space: gym.Space) -> bool:
-    if isinstance(space, spaces.Dict):
-        return any(map(_has_tuple, space.values()))
-    return isinstance(space, spaces.Tuple)
 
 
 def _space(space: gym.Space) -> gym.Space:

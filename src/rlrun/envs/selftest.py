@@ -26,6 +26,10 @@ UNSEEDED = (
     "two new environments differ after a reset with the same seed, so equal seeds do not give equal runs; draw random "
     "numbers from self.np_random"
 )
+INEXACT: dict[MethodName, str] = {
+    NATIVE: "it holds state that cannot be saved",
+    REPLAY: "replays of its episodes give different results",
+}
 MOST_NAMES = 3  # attributes that a message names
 
 
@@ -42,10 +46,10 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
 
     Each test saves one instance in mid-episode, restores the state in another instance, and steps both across a reset.
     """
-    unrepeatable = _unrepeatable(_repeats, make)
+    unrepeatable = _unrepeatable(make, partial(_play, reset_at=STEPS // 2))
     reasons: list[str] = []
-    for name, test in TESTS.items():
-        reason = _failure(test, make)
+    for name in INEXACT:
+        reason = _failure(partial(_saved, name=name), make)
         if not reason:
             return Method(name, "; ".join(reasons), unrepeatable)
         reasons.append(reason)
@@ -54,8 +58,8 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
 
 def simulator_self_test(make: Callable[[], Any]) -> Method:
     """Returns NATIVE or EPISODE_END for a vector env with the methods `get_extra_state` and `set_extra_state`."""
-    unrepeatable = _unrepeatable(_repeats_together, make)
-    reason = _failure(_together, make)
+    unrepeatable = _unrepeatable(make, _play_together)
+    reason = _failure(_saved_together, make)
     if reason:
         return Method(EPISODE_END, reason, unrepeatable)
     return Method(NATIVE, "", unrepeatable)
@@ -84,33 +88,23 @@ def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
         return f"its self-test failed ({line(error)})"
 
 
-def _unrepeatable(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
-    """Runs a test of `Method.unrepeatable`. Returns "" if it raises, because the tests of methods then raise too."""
-    with contextlib.suppress(Exception), _pair(make) as made:
-        return test(*made)
+def _unrepeatable(make: Callable[[], Any], play: Callable[..., "Played"]) -> str:
+    """Returns `Method.unrepeatable`, or "" if the environment fails, because the tests of methods then fail too."""
+    with contextlib.suppress(Exception), _pair(make) as (one, other):
+        return _compared(one, other, play)
     return ""
 
 
-def _repeats(one: EnvSlot, other: EnvSlot) -> str:
-    """Returns `Method.unrepeatable` of an environment."""
-    return _compared(one, other, 0, partial(_play, reset_at=STEPS // 2))
-
-
-def _repeats_together(one: Any, other: Any) -> str:
-    """Returns `Method.unrepeatable` of a vector env."""
-    return _compared(one, other, [0] * one.num_envs, _play_together)
-
-
-def _compared(one: Any, other: Any, seed: Any, play: Callable[..., "Played"]) -> str:
+def _compared(one: Any, other: Any, play: Callable[..., "Played"]) -> str:
     """Compares two new instances after a reset with the same seed, and then the first with itself after another one."""
-    obs, _ = one.reset(seed=seed)
+    obs, _ = one.reset(seed=0)
     start = raw(obs)
     begun = _attributes(one)
     first = play(one, obs, _actions(one))
-    obs, _ = other.reset(seed=seed)
+    obs, _ = other.reset(seed=0)
     if raw(obs) != start or play(other, obs, first.actions).seen != first.seen:
         return UNSEEDED
-    obs, _ = one.reset(seed=seed)
+    obs, _ = one.reset(seed=0)
     now = _attributes(one)
     if raw(obs) == start and play(one, obs, first.actions).seen == first.seen:
         return ""
@@ -156,41 +150,13 @@ def _actions(env: Any) -> gym.Space:
     return space
 
 
-def _native(one: EnvSlot, other: EnvSlot) -> str:
-    """Returns why saving the state is not exact, or "" if it is."""
-    if _agree(one, other):
-        return ""
-    return "it holds state that cannot be saved"
-
-
-def _replay(one: EnvSlot, other: EnvSlot) -> str:
-    """Returns why replaying episodes is not exact, or "" if it is."""
-    one.record()
-    if _agree(one, other):
-        return ""
-    return "replays of its episodes give different results"
-
-
-def _together(one: Any, other: Any) -> str:
-    """Returns why saving the state of a vector env is not exact, or "" if it is."""
-    space = _actions(one)
-    obs, _ = one.reset(seed=[0] * one.num_envs)
-    for _ in range(MOMENTS):
-        other.set_extra_state(one.get_extra_state())
-        played = _play_together(one, obs, space)
-        if _play_together(other, obs, played.actions).seen != played.seen:
-            return "it holds state that cannot be saved"
-    return ""
-
-
-TESTS: dict[MethodName, Callable[[EnvSlot, EnvSlot], str]] = {NATIVE: _native, REPLAY: _replay}
-
-
-def _agree(one: EnvSlot, other: EnvSlot) -> bool:
-    """Returns whether `other`, restored from the saved state of `one`, then gives the same results bit for bit.
+def _saved(one: EnvSlot, other: EnvSlot, name: MethodName) -> str:
+    """Returns why `other`, restored from what the method saves of `one`, differs in any bit from then on, or "".
 
     It is tested in the first episode and in later ones, and across resets in mid-episode.
     """
+    if name == REPLAY:
+        one.record()
     space = _actions(one)
     obs, _ = one.reset(seed=0)
     played = _play(one, obs, space)
@@ -204,8 +170,20 @@ def _agree(one: EnvSlot, other: EnvSlot) -> bool:
         obs = played.obs
         played = _play(one, obs, space, reset_at)
         if played.seen != _play(other, obs, played.actions, reset_at).seen:
-            return False
-    return True
+            return INEXACT[name]
+    return ""
+
+
+def _saved_together(one: Any, other: Any) -> str:
+    """Returns why saving the state of a vector env is not exact, or "" if it is."""
+    space = _actions(one)
+    obs, _ = one.reset(seed=0)
+    for _ in range(MOMENTS):
+        other.set_extra_state(one.get_extra_state())
+        played = _play_together(one, obs, space)
+        if _play_together(other, obs, played.actions).seen != played.seen:
+            return INEXACT[NATIVE]
+    return ""
 
 
 class Played(NamedTuple):
