@@ -160,6 +160,12 @@ def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, cap
     assert "Traceback" in (workplace / "here" / "error.log").read_text()
 
 
+def test_a_run_whose_code_calls_sys_exit_fails(workplace, capsys, monkeypatch):
+    monkeypatch.setattr("rlrun.agents.tabular.q_learning.QLearning.update", lambda *_: sys.exit(0))
+    assert main(["train", "algo=q_learning", "env=FrozenLake", "env.num_envs=1", "run_dir=run"]) == 1
+    assert capsys.readouterr().err.startswith("error: SystemExit: 0")
+
+
 def test_train_on_a_full_disk_is_one_line_and_leaves_no_directory(workplace, capsys, monkeypatch):
     def refuse(path, chunks):
         raise OSError(errno.EIO, os.strerror(errno.EIO))

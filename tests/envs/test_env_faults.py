@@ -34,6 +34,7 @@ def processes(env):
     ("kind", "text"),
     [
         ("raise", "ValueError: this environment raises on purpose"),
+        ("leave", "SystemExit: the window is closed"),
         ("nan_obs", "observation[0] is nan"),
         ("nan_reward", "reward is nan"),
     ],

@@ -1,6 +1,7 @@
 """Environments from ids and presets, and a one-line error for every fault."""
 
 import importlib.util
+import sys
 import tomllib
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from rlrun.config.schema import EnvConfig, parse
-from rlrun.envs.explained import MUJOCO
+from rlrun.envs.explained import MUJOCO, explained
 from rlrun.envs.make import find, make
 from rlrun.errors import ConfigError
 from rlrun.imports import EXTRAS
@@ -58,6 +59,14 @@ def test_a_wrong_config_gets_one_line(config, id, values, text):
     with pytest.raises(ConfigError) as caught:
         make(config(id, **values))
     assert text in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_constructor_that_calls_sys_exit_gets_one_line():
+    with (
+        pytest.raises(ConfigError, match=r"^env: CartPole-v1 cannot be made \(SystemExit: no display"),
+        explained(gym.spec("CartPole-v1"), {}, "CartPole-v1"),
+    ):
+        sys.exit("no display")
 
 
 def test_a_missing_extra_names_what_to_install(config, monkeypatch):

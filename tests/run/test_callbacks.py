@@ -1,6 +1,7 @@
 """Callbacks: when they are called, what they may do, and how their state is resumed."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,11 @@ class Careless(Callback):
 class Faulty(Callback):
     def on_row(self, row: Any) -> None:
         raise ZeroDivisionError("a row is no good")
+
+
+class Leaving(Callback):
+    def on_row(self, row: Any) -> None:
+        sys.exit("enough")
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +236,11 @@ def test_callback_that_raises_ends_the_run_with_one_line(tmp_path: Path, capsys:
     assert "Traceback" not in said
     with pytest.raises(RunError, match="failed, exit code 1: callback faulty: on_row: ZeroDivisionError"):
         train(tmp_path / "other", "callbacks=[faulty]")
+
+
+def test_callback_that_calls_sys_exit_ends_the_run_with_one_line() -> None:
+    with pytest.raises(RunError, match="^callback Leaving: on_row: SystemExit: enough$"):
+        Callbacks([Leaving()]).call("on_row", {})
 
 
 def test_callback_cannot_change_returns_and_summary() -> None:

@@ -100,7 +100,7 @@ class Callbacks(nn.ModuleList):
         for callback in self:
             try:
                 getattr(callback, event)(*map(copy.copy, values))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RunError(f"callback {name_of(callback)}: {event}: {reason(error)}") from error
 
     def warnings(self) -> list[str]:

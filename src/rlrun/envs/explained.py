@@ -32,7 +32,7 @@ def explained(spec: EnvSpec, kwargs: dict[str, Any], id: str) -> Iterator[None]:
         raise ConfigError(f"env.id={id!r}: {missing(error)}") from error
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={id!r}: {one_line(error)}{advice(_engine(spec))}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a simulator may call sys.exit
         where = "env"
         if kwargs:
             where = f"env.kwargs={kwargs}"
@@ -50,7 +50,7 @@ def _engine(spec: EnvSpec) -> str:
     return entry.partition(".")[0]
 
 
-def _other_mujoco(error: Exception) -> str:
+def _other_mujoco(error: BaseException) -> str:
     """Returns advice if the exception came from a package that does not support the installed MuJoCo, else ""."""
     here = importlib.metadata.version("mujoco")
     raised = {frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}

@@ -124,7 +124,7 @@ class EnvSlot(gym.Wrapper):
             self.logged = take_logged()
             if info or self.log_info:
                 self._read(info)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a simulator whose window is closed may call sys.exit
             raise fault(self.index, error) from error
         self.own_return = None
         if terminated or truncated:
@@ -276,7 +276,7 @@ class EnvSlot(gym.Wrapper):
             obs, info = self.env.reset(seed=seed, options=options)
             check_observation(self.declared, obs)
             self._check_mask(info)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise fault(self.index, error) from error
         self.continues = info.get(CONTINUES, False)
         if recorder := self._recorder():
@@ -416,14 +416,14 @@ def reported_success(info: dict[str, Any]) -> float | None:
     return None
 
 
-def fault(index: int, error: Exception) -> EnvError:
+def fault(index: int, error: BaseException) -> EnvError:
     """Returns an exception as an EnvError with its traceback. Call it in the `except` clause that caught `error`."""
     if isinstance(error, EnvError):
         return error
     return EnvError(index, line(error), traceback.format_exc())
 
 
-def line(error: Exception) -> str:
+def line(error: BaseException) -> str:
     """Returns the message of an exception as one line."""
     if isinstance(error, EnvError):
         return error.reason

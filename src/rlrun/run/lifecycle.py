@@ -284,7 +284,7 @@ def supervise(
             code = 0
             if status == "stopped":
                 code = signals.exit_code
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:  # code of the user may call sys.exit
             code = getattr(fault, "exit_code", 1)
             line = printable(traced(fault))
             if isinstance(fault, RlrunError):

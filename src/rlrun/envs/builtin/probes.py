@@ -7,6 +7,7 @@ All are registered under `rlrun/`.
 
 import itertools
 import os
+import sys
 import time
 from typing import Any, Literal
 
@@ -226,7 +227,10 @@ class Faulty(Endless):
     """Fails in step `at`: according to `kind` it returns NaN, raises, never returns, or ends its process."""
 
     def __init__(
-        self, kind: Literal["nan_obs", "nan_reward", "raise", "hang", "exit"], at: int = 10, continuous: bool = False
+        self,
+        kind: Literal["nan_obs", "nan_reward", "raise", "leave", "hang", "exit"],
+        at: int = 10,
+        continuous: bool = False,
     ):
         super().__init__(continuous)
         self.kind, self.at, self.steps = kind, at, 0
@@ -237,6 +241,8 @@ class Faulty(Endless):
         if self.steps == self.at:
             if self.kind == "raise":
                 raise ValueError("this environment raises on purpose")
+            if self.kind == "leave":
+                sys.exit("the window is closed")
             if self.kind == "exit":
                 os._exit(3)
             while self.kind == "hang":
