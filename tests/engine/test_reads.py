@@ -147,6 +147,7 @@ PLACES: dict[str, tuple[Callable[[Reader, Tensor], Tensor], Callable[[Reader, fl
     "function": (lambda m, x: m.activation(x), lambda m, value: setattr(m, "activation", torch.neg)),
     "tensor": (lambda m, x: x * m.tensor, lambda m, value: setattr(m, "tensor", torch.tensor(value))),
     "buffer": (lambda m, x: x * m.frozen, lambda m, value: setattr(m, "frozen", torch.tensor(value))),
+    "data": (lambda m, x: x * m.frozen, lambda m, value: setattr(m.frozen, "data", torch.tensor(value))),
 }
 
 

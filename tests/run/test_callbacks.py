@@ -239,7 +239,7 @@ def test_callback_that_raises_ends_the_run_with_one_line(tmp_path: Path, capsys:
 
 
 def test_callback_that_calls_sys_exit_ends_the_run_with_one_line() -> None:
-    with pytest.raises(RunError, match="^callback Leaving: on_row: SystemExit: enough$"):
+    with pytest.raises(RunError, match=r"^callback Leaving: on_row: SystemExit: enough$"):
         Callbacks([Leaving()]).call("on_row", {})
 
 

@@ -4,8 +4,11 @@ are unchanged.
 While a kernel is recorded, `Running` notes the Python functions that run and the objects in their local variables.
 `Reads` then begins at the kernel's module, at the variables that its function encloses and at the globals of these
 functions. It follows every name that the code of the functions contains to numbers, texts, containers and other
-objects, and writes one function that compares all of them with their present values. What only arguments of the kernel
-hold is not reached; nor is what the kernel computes.
+objects, and writes one function that compares all of them with their present values.
+
+Not found are values behind names that the kernel computes, as `getattr(self, f"beta_{i}")`, values in the state of C
+objects such as iterators and generators, and what only arguments of the kernel hold. If such a value changes in the
+first ten calls, the check of the recording finds that (`trial.py`); later, the recording keeps the old value.
 """
 
 import sys
@@ -94,7 +97,7 @@ class Reads:
     """The Python values that a kernel reads, by where they are held. `unchanged` returns whether all are as they were.
 
     Numbers and texts are unchanged if type and value are equal (NaN equals NaN, 0.0 does not equal -0.0), arrays if
-    their bytes are, and other objects if they are the same objects.
+    their bytes are, and other objects if they are the same objects, tensors also at the same address in memory.
     """
 
     def __init__(self, method: Callable[..., Any], module: nn.Module, running: Running):
@@ -243,6 +246,8 @@ class Reads:
         check = f"{read} is {self._name(value)}"
         if is_plain(value):
             check = f"({check} or same({read}, {self._name(value)}))"
+        elif isinstance(value, Tensor) and value.layout == torch.strided:  # `tensor.data = other` keeps the object
+            check = f"{check} and {self._name(value)}.data_ptr() == {value.data_ptr()}"
         self.checks.setdefault(read, (check, label))
         self._follow(value, label, code)
 
