@@ -272,6 +272,27 @@ def test_named_file_without_effect_is_refused_in_one_line(files, words, line):
     assert faults(*words, "env=CartPole") == [line]
 
 
+ENV = """import gymnasium
+
+class Mine(gymnasium.Env):
+    pass
+"""
+
+
+def test_settings_beside_an_environment_of_ones_own_are_refused_in_one_line():
+    write("mine.py", ENV)
+    write("mine.yaml", "num_envs: 4\nkwargs: {size: 3}\n")
+    line = "mine.yaml: has no effect beside an environment; type its settings, such as env.kwargs={size: 3}"
+    assert faults("algo=ppo", "env=./mine.py:Mine") == [line]
+
+
+@pytest.mark.parametrize("text", ["num_envs: 4\ngravity: 9.8\n", "- num_envs\n", "", "a: !tag b\n", "a: [\n"])
+def test_file_that_an_environment_may_read_itself_is_no_fault(text):
+    write("mine.py", ENV)
+    write("mine.yaml", text)
+    assert values("algo=ppo", "env=./mine.py:Mine")["env"]["num_envs"] == 8
+
+
 def test_settings_of_a_logger_in_one_file_lie_below_its_name():
     text = PART.format(group="logger", name="mine").replace("    pass", "    class Config:\n        text: str = 'hi'")
     write("mine.py", text)

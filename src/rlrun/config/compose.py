@@ -440,6 +440,7 @@ class Composer:
         for group, name in found.choices.items():
             yield from effects.name_faults(group, name, found.tree, self.folders)
         yield from effects.unused_pages(self.folders)
+        yield from effects.unused_environment_page(found.tree)
         preset = preset_file(found.choices.get("preset"), self.folders)
         if sources.users_file(f"preset/{preset}", self.folders):
             yield from self._file_faults(f"preset/{preset}", found, effects.preset_faults)

@@ -3,11 +3,14 @@
 Every fault is one line. A value that equals the default is no fault.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, declared, sources
+from rlrun.errors import ConfigError
+from rlrun.imports import module_of
 
 Tree = dict[str, Any]
 Check = Callable[[Tree, Tree], Iterator[str]]
@@ -61,6 +64,24 @@ def unused_pages(where: Sequence[Path]) -> Iterator[str]:
         for part in declared.declared(file):
             if part.group in WITHOUT_YAML and part.page is not None:
                 yield f"{sources.label(part.page)}: has no effect; write {WITHOUT_YAML[part.group].format(part.name)}"
+
+
+def unused_environment_page(tree: Tree) -> Iterator[str]:
+    """Yields the fault of a YAML file with settings of `env` beside the Python file of an environment.
+
+    A YAML file with any other key is taken for one that the environment itself reads.
+    """
+    module = module_of(check.lookup("env.id", tree))
+    if module is None or not Path(module).is_file() or declared.declared(Path(module)):
+        return
+    page = Path(module).with_suffix(".yaml")
+    values: Any = None
+    with contextlib.suppress(ConfigError, OSError):
+        values = sources.content(page)
+    if isinstance(values, dict) and values and values.keys() <= {*tree["env"], "defaults"}:
+        *_, key = values
+        word = f"env.{key}={check.show(values[key])}"
+        yield f"{sources.label(page)}: has no effect beside an environment; type its settings, such as {word}"
 
 
 def preset_faults(values: Tree, others: Tree) -> Iterator[str]:
