@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlrun.errors import ConfigError
-from rlrun.sweep import page
+from rlrun.sweep import folder, page, stored
 from rlrun.sweep.branching import schedule
 from rlrun.sweep.driver import Strategy
 from rlrun.sweep.events import apply_all
@@ -318,6 +318,28 @@ def test_only_so_many_winners_are_measured_again_and_nothing_is_asked_after_the_
 
 
 @pytest.mark.parametrize(
+    "steps",
+    [
+        {"A": []},
+        {"A": [0, 90]},
+        {"A": [90, 30]},
+        {"A": [30.5, 90]},
+        {"A": ["30", 90]},
+        {"A": [30, 2**63]},
+        {"A": [30, 90], "B": [30]},
+    ],
+)  # fmt: skip
+def test_stored_sweep_with_steps_that_no_rungs_have_is_refused(steps: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.mkdir()
+    courses = {env: Course(["algo=sac"], one) for env, one in steps.items()}
+    bounds = {"normalize": {"A": [0.0, 1.0], "B": [0.0, 1.0]}}
+    folder.begin(path, Description.of(settings(SEARCH | bounds), RATE, courses))
+    with pytest.raises(ConfigError, match="runs must have words, and steps that rise"):
+        stored.read(path)
+
+
+@pytest.mark.parametrize(
     ("changes", "envs", "fault"),
     [
         ({"trials": 100_000}, ("A", "B"), "trials=100000: would be 200,000 runs; the limit is 100,000"),
@@ -329,3 +351,4 @@ def test_only_so_many_winners_are_measured_again_and_nothing_is_asked_after_the_
 def test_sweep_of_too_many_runs_is_refused(changes: dict[str, Any], envs: tuple[str, ...], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         check_size(settings(changes), len(envs))
+    check_size(settings({"winners": 10**6, "trials": 9, "fresh_seeds": 1000}), 1)
