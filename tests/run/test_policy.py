@@ -12,6 +12,7 @@ from rlrun.envs.obs_adapter import FromTuple, WithMask
 from rlrun.run.policy import Policy
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+THREE = spaces.Discrete(3)
 MASKED = WithMask({"obs": VECTOR, "action_mask": spaces.MultiBinary(3)})
 NESTED = spaces.Dict(
     {
@@ -24,16 +25,19 @@ ONE = {"mode": 3, "image": np.full((2, 2), 255), "pair": (1, [0.5, 1, 2])}
 
 
 class Sight:
-    """Stands in for agent and add-ons: chooses action 2, and keeps what it saw."""
+    """Stands in for agent and add-ons: chooses the last action, and keeps what it saw."""
+
+    def __init__(self, action: Any):
+        self.action = torch.as_tensor(action)
 
     def act(self, agent: Any, seen: Any, carry: Any, explore: bool) -> Any:
         self.seen = seen
-        return torch.full((len(carry["first"]),), 2), {}
+        return torch.stack([self.action] * len(carry["first"])), {}
 
 
-def policy(space: Space) -> tuple[Policy, Sight]:
-    sight = Sight()
-    spec: Any = SimpleNamespace(obs=space, shown_action=spaces.Discrete(3))
+def policy(space: Space, action: Space = THREE, last: Any = 2) -> tuple[Policy, Sight]:
+    sight = Sight(last)
+    spec: Any = SimpleNamespace(obs=space, shown_action=action)
     return Policy(None, sight, spec, torch.device("cpu")), sight  # type: ignore[arg-type]
 
 
@@ -87,3 +91,11 @@ def test_policy_takes_masks_as_environments_return_them() -> None:
         assert sight.seen["action_mask"].tolist() == [vector]
     assert acting.act({"obs": np.zeros((2, 3)), "action_mask": [[1, 0, 1], [0, 1, 1]]}).tolist() == [2, 2]
     assert sight.seen["action_mask"].tolist() == [[1, 0, 1], [0, 1, 1]]
+
+
+def test_policy_takes_a_tuple_of_the_masks_of_each_part_of_an_action() -> None:
+    space = WithMask({"obs": VECTOR, "action_mask": spaces.MultiBinary(5)})
+    acting, sight = policy(space, spaces.MultiDiscrete([2, 3]), [1, 2])
+    mask = (np.array([0, 1], np.int8), np.array([1, 0, 1], np.int8))
+    assert acting.act({"obs": np.zeros(3), "action_mask": mask}).tolist() == [1, 2]
+    assert sight.seen["action_mask"].tolist() == [[0, 1, 1, 0, 1]]

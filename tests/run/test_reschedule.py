@@ -131,6 +131,8 @@ def test_new_values_of_scheduled_numbers_become_points() -> None:
     points = falling["algo.schedule"]["learning_rate"]["piecewise"]
     assert points["at"] == [300, 900] and "algo.lr_schedule" not in falling
     assert rescheduled(values, {"algo.entropy.ent_coef": values["algo"]["entropy"]["ent_coef"]}, 300) == {}, "not new"
+    entropy = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)["algo.schedule"]["entropy"]
+    assert entropy == {"ent_coef": {"piecewise": {"values": [0.5], "at": [300]}}}
 
 
 def test_learning_rates_with_one_schedule_change_together() -> None:

@@ -161,11 +161,12 @@ class Comparison:
         for cell in self.on(env):
             for key, values in all_values([one.run for one in cell.counted]).items():
                 found.setdefault(key, {})[cell.method] = sorted(values)
-        for key in list(found):
-            first, *others = found[key].values()
-            if not others or all(other == first for other in others) or key in OWN or key.startswith("logger."):
-                del found[key]
-        return found
+        different = {}
+        for key, by_method in found.items():
+            is_own = key in OWN or key.startswith("logger.")
+            if not is_own and len(set(map(tuple, by_method.values()))) > 1:
+                different[key] = by_method
+        return different
 
     @cached_property
     def bounds(self) -> dict[str, tuple[float, float]]:

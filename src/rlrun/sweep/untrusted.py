@@ -29,7 +29,7 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
                 found.append(Reach("plugins", value, CODE))
             elif word.key in ("env", "env.id") and module_of(str(value)) is not None:
                 found.append(Reach("env", value, CODE))
-            elif word.key == "preset" and str(value).endswith((".yaml", ".yml")):
+            elif word.key == "preset" and str(value).endswith(".yaml"):
                 found.append(Reach("preset", value, "reads settings from a file"))
             elif word.is_group and ".py" in str(value):
                 found.append(Reach("plugins", [value], CODE))
