@@ -11,7 +11,7 @@ import rlrun
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import read_config
-from rlrun.core.scheduled import Schedules
+from rlrun.core.scheduled import Schedules, by_key
 from rlrun.errors import ConfigError
 from rlrun.run.reschedule import rescheduled, without_ended
 from rlrun.types import Context
@@ -131,8 +131,17 @@ def test_new_values_of_scheduled_numbers_become_points() -> None:
     points = falling["algo.schedule"]["learning_rate"]["piecewise"]
     assert points["at"] == [300, 900] and "algo.lr_schedule" not in falling
     assert rescheduled(values, {"algo.entropy.ent_coef": values["algo"]["entropy"]["ent_coef"]}, 300) == {}, "not new"
-    entropy = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)["algo.schedule"]["entropy"]
-    assert entropy == {"ent_coef": {"piecewise": {"values": [0.5], "at": [300]}}}
+    with pytest.raises(ConfigError, match=r"the run is at step 900; add a larger total_steps=\.\.\."):
+        rescheduled(values, {"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 900}, 900)
+    found = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)
+    assert found.keys() == {"algo.schedule"}
+    assert dict(by_key(found["algo.schedule"]))["entropy.ent_coef"] == {"piecewise": {"values": [0.5], "at": [300]}}
+
+
+def test_learning_rates_without_a_schedule_change_alone() -> None:
+    values = jobs(["algo=sac", "env=Pendulum", "preset=none"])[0].values
+    found = rescheduled(values, {"algo.actor_learning_rate": 1e-4}, 9)
+    assert found == {"algo.schedule": {"actor_learning_rate": {"piecewise": {"values": [1e-4], "at": [9]}}}}
 
 
 def test_learning_rates_with_one_schedule_change_together() -> None:
