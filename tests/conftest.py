@@ -1,5 +1,6 @@
 """Fixtures that several folders use: environments and loops that are closed after the test."""
 
+import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 @pytest.fixture(autouse=True, scope="session")
 def temporary_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Creates temporary folders among those of pytest, which removes them, also if a worker of the tests is killed."""
+    multiprocessing.util.get_temp_dir()  # elsewhere, because it is removed when the process ends, after those of pytest
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
         yield
