@@ -201,7 +201,9 @@ def test_action_masks_that_begin_after_the_reset_are_refused(make_env: Make) -> 
 def test_action_mask_may_allow_nothing_after_a_terminated_step_alone(make_env: Make, masks: str) -> None:
     env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": masks, "end": "terminated"}, selftest="off")
     env.reset()
-    assert env.step(torch.zeros(1, dtype=torch.long)).obs[MASK].tolist() == [[1, 0]]
+    step = env.step(torch.zeros(1, dtype=torch.long))
+    assert step.obs[MASK].tolist() == [[1, 0]]
+    assert step.final_obs[MASK].tolist() == {"method": [[1, 1]], "infos": [[0, 0]]}[masks]  # no method is called then
     env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": masks, "end": "truncated"}, selftest="off")
     env.reset()
     with pytest.raises(RunError, match="step 1: action_mask allows no action"):
@@ -257,9 +259,14 @@ def test_observations_without_entries_are_refused(space):
 
 def test_empty_observations_and_empty_parts_are_allowed():
     assert as_tensors(EMPTY) == EMPTY
-    space = spaces.Dict({"": EMPTY, "b": spaces.Discrete(2)})
+    space = spaces.Dict({"": EMPTY, "b": spaces.Discrete(2), "c": spaces.Dict()})
     assert as_tensors(space) == space
-    assert observations(space) == "{'': 'Box(0,) of float32', 'b': 'Discrete(2)'}"
+    assert observations(space) == "{'': 'Box(0,) of float32', 'b': 'Discrete(2)', 'c': '{}'}"
+
+
+def test_bounds_of_observations_beyond_float32_become_infinite_without_a_warning():
+    with np.errstate(over="raise"):
+        assert as_tensors(spaces.Box(-1e300, 1e300, (1,), np.float64)) == spaces.Box(-np.inf, np.inf, (1,))
 
 
 @pytest.mark.parametrize("space", [EMPTY, spaces.Box(0, 1, (2, 0))])

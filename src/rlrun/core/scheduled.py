@@ -25,12 +25,12 @@ from rlrun.config.schema import (
     parts_of,
     scheduled_of,
 )
+from rlrun.core.schedule import LARGEST
 from rlrun.errors import ConfigError, RunError
 from rlrun.functional.schedules import exponential, geometric, linear
 from rlrun.types import Context, Metrics
 
 Point = tuple[int, float]  # step and value
-LARGEST = torch.finfo(torch.float32).max
 
 
 @config
