@@ -1,12 +1,10 @@
 """The example files of the documentation run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from own_files import forget
 
 import rlrun
 from rlrun.agents.actor_critic.sac import SAC
@@ -16,13 +14,6 @@ from rlrun.testing import check_algorithm
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 EXAMPLE = EXAMPLES / "neural_agent.py"
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """Forgets the examples after each test, for other tests in the same process run the same source."""
-    yield
-    forget("neural", "small_dqn", "munchausen")
 
 
 def test_neural_agent_of_the_documentation_fulfils_the_contract() -> None:

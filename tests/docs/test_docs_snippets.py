@@ -115,7 +115,7 @@ def test_examples_are_shown_with_their_imports() -> None:
     assert len(shown) == 2
     for file, first_line in shown:
         source = (ROOT / "docs" / file).read_text()
-        executed(source[source.index(first_line) :], __name__="shown")
+        executed(source[source.index(first_line) :], __name__=Path(file).stem)  # as other tests register it
 
 
 def test_check_of_the_page_accepts_the_new_algorithm() -> None:
