@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import toys
 from fake_slurm import HOME, FakeSlurm
 from toys import NOT_NORMALIZED
 
@@ -37,6 +38,14 @@ def temporary_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_toys(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
+    """Lets the workers share the toys that they compose."""
+    if worker_id != "master":
+        toys.SHARED = tmp_path_factory.getbasetemp().parent / "toys"
+        toys.SHARED.mkdir(exist_ok=True)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import atexit
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +37,8 @@ equal = testing.equal
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first environment that an algorithm supports
-NEVER_LEARN = ("fixed_policy",)
+NO_WEIGHTS = ("fixed_policy",)
+SHARED: Path | None = None  # the folder of composed toys that all workers of a test run use
 
 
 def variant_of(algo: str) -> str | None:
@@ -48,8 +49,24 @@ def variant_of(algo: str) -> str | None:
     return next((line for line in page["defaults"] if line in ALGOS), None)
 
 
+# Variants with a part, or a combination of parts, that no algorithm with a class of its own has.
+WITH_OWN_PARTS = (
+    "a2c_split", "c51", "ddpg", "diayn", "gumbel_muzero", "ppo_composite", "ppo_lagrangian", "ppo_lstm", "ppo_rnd",
+    "prioritized_dqn", "qr_dqn", "r2d2", "recurrent_sac", "sac_composite", "taac_l", "taac_q", "tqc", "vtrace",
+)  # fmt: skip
+
+
+def by_default(algos: Iterable[str]) -> list[Any]:
+    """Returns parameters of a test for all algorithms: those of `algos` by default, the others with `-m full`."""
+    chosen = {*algos}
+    return [pytest.param(algo, marks=[] if algo in chosen else [pytest.mark.full]) for algo in ALGOS]
+
+
 # For tests of guarantees that a class gives: variants, which add only YAML, are tested with `-m full`.
-BY_CLASS = [pytest.param(algo, marks=[pytest.mark.full] if variant_of(algo) else []) for algo in ALGOS]
+WITH_OWN_CLASS = [algo for algo in ALGOS if variant_of(algo) is None]
+BY_CLASS = by_default(WITH_OWN_CLASS)
+# For tests of guarantees that a class gives together with its parts.
+BY_PART = by_default((*WITH_OWN_CLASS, *WITH_OWN_PARTS))
 MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
 CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
               "parameter_noise_bandit")  # fmt: skip
@@ -109,12 +126,25 @@ SEQUENCES: Values = {"network.sequence_length": 2, "network.burn_in": 1, "algo.b
 
 @cache
 def _toy(algo: str) -> Values:
+    """Returns the small values of an algorithm, which the first process that asks composes for all workers."""
+    if SHARED is None:
+        return _composed(algo)
+    file = SHARED / f"{algo}.json"
+    if not file.exists():
+        with TemporaryDirectory(dir=SHARED) as folder:
+            written = Path(folder) / file.name
+            written.write_text(json.dumps(_composed(algo)))
+            written.replace(file)  # whole, for another worker may look for it
+    return json.loads(file.read_text())
+
+
+def _composed(algo: str) -> Values:
     faults = []
     for env in (OWN_ENVS[algo],) if algo in OWN_ENVS else ENVS:
         try:
             values = jobs([f"algo={algo}", f"env={env}", "preset=none"])[0].values
             known = dict(leaves(values))
-            values = put(values, small(known))
+            values = put(values, small(known) | {"trainer.engine": "eager"})  # a recording would not pay
             build_loop(run_config(values)).env.close()
             return values
         except ConfigError as error:

@@ -8,6 +8,7 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -17,7 +18,10 @@ from torch._dynamo.backends.debugging import aot_eager
 from toys import (
     ALGOS,
     BY_CLASS,
-    NEVER_LEARN,
+    BY_PART,
+    NO_WEIGHTS,
+    WITH_OWN_CLASS,
+    WITH_OWN_PARTS,
     Values,
     derived,
     equal,
@@ -41,7 +45,7 @@ from rlrun.errors import ConfigError
 from rlrun.run.assemble import AROUND
 from rlrun.testing import check_acting, check_resuming
 
-LEARNERS = [algo for algo in ALGOS if algo not in NEVER_LEARN]
+LEARNERS = [algo for algo in ALGOS if algo not in NO_WEIGHTS]
 Build = Callable[..., Loop]
 
 # Another value for a key, where what follows from its type changes too little, or is no value; of two, the one that is
@@ -222,7 +226,7 @@ GIVEN: dict[str, Values] = {
     "algo.reward_std": {"algo.posterior": "normal"},
 }
 
-NEVER_LEARN = {"nop"}
+EMPTY_UPDATE = {"nop"}
 
 # Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
 # (CartPole has none), discounts (they do not change the ranking by length), the types of stored demonstrations,
@@ -305,6 +309,15 @@ REFUSED |= {
 }
 
 
+def test_variants_with_own_parts_and_classes_have_every_part() -> None:
+    having: dict[type, list[str]] = {}
+    for algo in ALGOS:
+        for cls, _ in parts(toy(algo)["algo"]).values():
+            having.setdefault(cls, []).append(algo)
+    tested = {*WITH_OWN_CLASS, *WITH_OWN_PARTS}
+    assert not [cls for cls, algos in having.items() if tested.isdisjoint(algos)]
+
+
 @pytest.mark.parametrize("algo", ALGOS)
 def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
     for path, (cls, section) in parts(toy(algo)["algo"]).items():
@@ -328,12 +341,12 @@ def parts(values: Values) -> dict[str, tuple[Any, Values]]:
     return found
 
 
-@pytest.mark.parametrize("algo", LEARNERS)
+@pytest.mark.parametrize("algo", [one for one in BY_PART if one.values[0] in LEARNERS])
 def test_every_weight_moves_and_has_one_optimiser(algo: str, build: Build) -> None:
     loop = build(toy(algo))
     if not list(optims(loop)):
         before = weights(loop)
-        assert equal(before, weights(train(loop, 2))) == (algo in NEVER_LEARN)
+        assert equal(before, weights(train(loop, 2))) == (algo in EMPTY_UPDATE)
         return
     owned = [param for _, optim in optims(loop) for param in optim.params]
     trainable = {name: param for name, param in loop.named_parameters() if param.requires_grad}
@@ -348,19 +361,32 @@ def test_every_weight_moves_and_has_one_optimiser(algo: str, build: Build) -> No
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_every_key_that_a_variant_changes_changes_what_is_learned(algo: str, build: Build) -> None:
+def test_every_key_of_its_own_changes_what_is_learned(algo: str, build: Build) -> None:
+    """A key of a part is tried with one of the algorithms that have the part; a variant's, if it has another value."""
     base = variant_of(algo)
-    keys = keys_of(algo)
-    if base is not None:
-        inherited = keys_of(base)
-        keys = {key: value for key, value in keys.items() if key not in inherited or inherited[key] != value}
-    check_keys(algo, keys, build)
+    inherited = {} if base is None else keys_of(base)
+    keys = {key: value for key, value in keys_of(algo).items() if inherited.get(key, ABSENT) != value}
+    known = parts(toy(algo)["algo"])
+    tried_elsewhere = {path for path, (cls, _) in known.items() if path != "algo" and first_with(cls) != algo}
+    check_keys(algo, {key: value for key, value in keys.items() if part_of(key, known) not in tried_elsewhere}, build)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("algo", [algo for algo in ALGOS if variant_of(algo)])
+@pytest.mark.parametrize("algo", ALGOS)
 def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
     check_keys(algo, keys_of(algo), build)
+
+
+@cache
+def first_with(part: type) -> str:
+    """Returns the algorithm with which the keys of a part are tried: one with a class of its own, if possible."""
+    having = [algo for algo in ALGOS if part in [cls for cls, _ in parts(toy(algo)["algo"]).values()]]
+    return min(having, key=lambda algo: variant_of(algo) is not None)
+
+
+def part_of(key: str, known: dict[str, Any]) -> str:
+    """Returns the path of the part that a key belongs to."""
+    return max((path for path in known if key.startswith(f"{path}.")), key=len)
 
 
 def keys_of(algo: str) -> Values:
@@ -468,7 +494,7 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users too
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", BY_PART)
 def test_kernels_draw_nothing_and_agree_with_compiled_ones(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from spaces_table import INTRODUCTION, KINDS, PAGE, cells, heading, refusal, row
-from toys import ALGOS, BY_CLASS
+from toys import ALGOS, BY_CLASS, variant_of
 
 WRITER = "python tests/contract/spaces_table.py writes it anew"
 TEXT = PAGE.read_text()
@@ -26,7 +26,8 @@ def test_every_cell_trains_or_is_refused_in_one_line(algo: str, kind: str) -> No
     assert f"| {row(algo, [*reasons.values()])} |" in section(kind), WRITER
 
 
-@pytest.mark.parametrize("algo", [algo for algo in ALGOS if algo not in BY_CLASS])
+@pytest.mark.full
+@pytest.mark.parametrize("algo", [algo for algo in ALGOS if variant_of(algo)])
 def test_the_page_about_spaces_has_the_rows_of_variants(algo: str) -> None:
     for kind, names in KINDS.items():
         reasons = [refusal(values) for _, values in cells(algo, kind, names)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from toys import ALGOS, toy, train
+from toys import BY_PART, toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim, Target
@@ -260,7 +260,7 @@ def test_a_kernel_inside_a_kernel_is_part_of_its_tape() -> None:
     assert outer.tapes and not outer.refused
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", BY_PART)
 def test_every_algorithm_learns_the_same_bits_taped_as_eager(
     algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:

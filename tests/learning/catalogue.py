@@ -46,7 +46,7 @@ PRESETS = {
     "cem-Sphere": "1e-8 after 1,248 evaluations, 9 seeds (docs/classic.md)",
     "maml-PointGoal": "-3.24 after adaptation, 200,000 steps, 3 seeds (docs/classic.md)",
 }
-NEVER_LEARN = {"nop", "fixed_policy"}
+NOT_IN_CATALOGUE = {"nop", "fixed_policy"}
 
 # Algorithms whose YAML changes another's, and the test that fails if the other is used instead.
 APART = dict.fromkeys(
