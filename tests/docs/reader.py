@@ -1,10 +1,12 @@
 """The folder of a reader of the documentation: the files, runs and data sets that the pages name."""
 
+import os
 import re
 import shutil
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISDIR
 
 from own_files import forget
 from pages import snippets
@@ -118,6 +120,33 @@ def furnish(home: Path) -> None:
     if find_spec("minari"):
         for name in DATA_SETS:
             assert main(["eval", "runs/sac-Pendulum/first", "episodes=1", f"record={name}"]) == 0
+
+
+def restore(copy: Path, original: Path) -> None:
+    """Makes a copy equal to the original again; copies only what differs in kind, size or time."""
+    copy.mkdir(exist_ok=True)
+    wanted, found = entries(original), entries(copy)
+    for path in sorted(found, reverse=True):  # what a folder holds before the folder
+        if path not in wanted or wanted[path] != found[path]:
+            (copy / path).rmdir() if found[path] is None else (copy / path).unlink()
+            del found[path]
+    for path in sorted(wanted.keys() - found.keys()):
+        if wanted[path] is None:
+            (copy / path).mkdir()
+        else:
+            shutil.copy2(original / path, copy / path, follow_symlinks=False)
+
+
+def entries(folder: Path) -> dict[str, tuple[int, int, int] | None]:
+    """Returns kind, size and time of every file by its path; None for a folder."""
+    found: dict[str, tuple[int, int, int] | None] = {}
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(root, name)
+            stat = os.lstat(path)
+            is_folder = S_ISDIR(stat.st_mode)
+            found[os.path.relpath(path, folder)] = None if is_folder else (stat.st_mode, stat.st_size, stat.st_mtime_ns)
+    return found
 
 
 def placed(words: list[str]) -> list[str]:

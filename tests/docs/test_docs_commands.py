@@ -14,7 +14,7 @@ import pytest
 from fake_slurm import HOME, FakeSlurm
 from once import filled_once
 from pages import PAGES, ROOT, commands, errors, inline
-from reader import DATA_SETS, composed, forget_own, furnish, placed, searched, trained
+from reader import DATA_SETS, composed, forget_own, furnish, placed, restore, searched, trained
 
 from rlrun import cli
 from rlrun.cli import main, sweep
@@ -90,11 +90,17 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return filled_once(tmp_path_factory, "reader", fill)
 
 
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of this worker's copy of the reader's folder."""
+    return tmp_path_factory.mktemp("copy") / "home"
+
+
 @pytest.fixture
-def home(reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the reader's folder, which is the current one."""
-    folder = tmp_path / "home"
-    shutil.copytree(reader, folder)
+def home(reader: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The copy as the reader's folder is, without what tests before have changed; it is the current folder."""
+    folder = copy
+    restore(folder, reader)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("rlrun.run.dry_run.MEASURED_S", 0.1)
