@@ -18,6 +18,7 @@ from rlrun.config.compose import Composer
 from rlrun.config.jobs import Job, jobs_of
 
 CUTS = {  # applied to trained runs, if their config has the key
+    "trainer.engine": "eager",  # a recording costs more than so few steps
     "trainer.total_steps": 60,
     "trainer.eval_every": 60,
     "trainer.eval_episodes": 1,

@@ -133,7 +133,7 @@ def composed(*words: str) -> Values:
     return put(values, small(dict(leaves(values))))
 
 
-def command(option: Option, folder: Path) -> list[str]:
+def command(option: Option, folder: Path, engine: str) -> list[str]:
     """Returns the words of a small run with an option."""
     host = HOSTS[option.part]
     if option.value == "lz4":
@@ -141,7 +141,9 @@ def command(option: Option, folder: Path) -> list[str]:
         host = ["algo=dqn", f"env={FRAMES_ENV}:{env}", *host[2:]]
     values = composed(*host)
     words = {key: show(size) for key, size in small(dict(leaves(values))).items()}
-    words |= dict(word.split("=", 1) for word in [*COMMON, *host, *NEEDS.get(str(option), [])])
+    words |= dict(
+        word.split("=", 1) for word in [*COMMON, f"trainer.engine={engine}", *host, *NEEDS.get(str(option), [])]
+    )
     data = None
     has_data = "data" in values["algo"]["loop"]
     if has_data or DATA in str(option.value):
@@ -174,7 +176,7 @@ def imported() -> None:
 @pytest.mark.parametrize("part", HOSTS)
 def test_a_killed_run_with_an_option_equals_one_that_never_stopped(part: str, tmp_path: Path) -> None:
     *_, last = options_of(part)
-    assert not faults_of(last, tmp_path)
+    assert not faults_of(last, tmp_path, engine="eager")  # a recording costs more than so few steps
 
 
 @pytest.mark.slow
@@ -182,15 +184,15 @@ def test_a_killed_run_with_an_option_equals_one_that_never_stopped(part: str, tm
 def test_a_killed_run_with_every_option_equals_one_that_never_stopped(part: str, tmp_path: Path) -> None:
     faults = {}
     for number, option in enumerate(options_of(part)):
-        if found := faults_of(option, tmp_path / str(number)):
+        if found := faults_of(option, tmp_path / str(number), engine="auto"):
             faults[str(option)] = found
     assert not faults
 
 
-def faults_of(option: Option, folder: Path) -> list[str]:
+def faults_of(option: Option, folder: Path, engine: str) -> list[str]:
     """Returns how a run that was killed and resumed differs from an undisturbed one."""
     folder.mkdir(exist_ok=True)
-    words = command(option, folder)
+    words = command(option, folder, engine)
     plugins = []
     if any(str(FRAMES_ENV) in word for word in words):
         plugins = [f"plugins=[{FRAMES_ENV}]"]
