@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.config import check
 from rlrun.config.schema import (
     NonNegativeInt,
     PositiveFloat,
@@ -177,7 +176,11 @@ class Schedules(nn.Module):
         """Returns a copy of the section `algo` in which the numbers are scheduled."""
         values = copy.deepcopy(dict(algo))
         for key, number in self.numbers.items():
-            check.put(key, ScheduledValue(number.start, number.value), values)
+            *sections, name = key.split(".")
+            home = values
+            for section in sections:
+                home = home[section]
+            home[name] = ScheduledValue(number.start, number.value)
         return values
 
     def update(self, ctx: Context) -> None:
