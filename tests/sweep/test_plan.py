@@ -45,6 +45,7 @@ def test_stored_sweep_has_the_plan_of_its_command(tmp_path: Path, monkeypatch: p
 
 CODE = "imports code; if you trust it, add"
 FILE = "names a file, which the environment may read; if you trust it, add"
+REFERS = "refers to settings that differ between trials; if you trust it, add"
 SOURCE = "{url: 'https://example.org/a', sha256: " + "0" * 64 + "}"
 REACHING = [
     ("plugins=[./evil.py]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
@@ -63,6 +64,10 @@ REACHING = [
     ("env.eval_kwargs={render_mode: human}", "add env.eval_kwargs.render_mode=human"),
     ("env.kwargs.map_name=/etc/passwd", f"env.kwargs.map_name: {FILE} env.kwargs.map_name=/etc/passwd"),
     ("env.wrappers={a: {model: '~/b'}}", f"env.wrappers.a.model: {FILE} 'env.wrappers.a.model=~/b'"),
+    ("env.id=${env.log_info.0}", f"env.id: {REFERS} 'env.id=${{env.log_info.0}}'"),
+    ("init_from='${run_dir}'", f"init_from: {REFERS} 'init_from=${{run_dir}}'"),
+    ("env={id: '${env.log_info.0}'}", f"env: {REFERS}"),
+    ("plugins=['${env.log_info.0}']", f"plugins: {REFERS}"),
     (f"env.kwargs.source={SOURCE}", f"env.kwargs.source.url: {FILE} env.kwargs.source.url=https://example.org/a"),
 ]
 
@@ -85,6 +90,7 @@ def test_settings_of_a_stored_sweep_that_reach_outside_must_be_typed_again(
         ("+plugins=[./mine.py]", "plugins=[./mine.py]"),
         ("logger=[csv,mlflow]", "logger=[csv, mlflow]"),
         ("env.kwargs={map_name: a/b}", "env.kwargs.map_name=a/b"),
+        ("algo.learning_rate=${algo.epsilon.end}", "algo.learning_rate=${algo.epsilon.end}"),
     ],
 )
 def test_settings_of_a_stored_sweep_hold_once_they_are_typed_again(
@@ -97,6 +103,19 @@ def test_settings_of_a_stored_sweep_hold_once_they_are_typed_again(
     assert word in stored(folder, [again]).courses["FrozenLake"].words
     with pytest.raises(ConfigError, match=r"algo\.gamma=0\.5: cannot change in a sweep that has begun"):
         stored(folder, [again, "algo.gamma=0.5"])
+
+
+@pytest.mark.parametrize("choices", ["['${run_dir}', b]", "[['${run_dir}'], [b]]"])
+def test_range_of_a_stored_sweep_holds_no_references(
+    choices: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = swept(tmp_path / "a")
+    content = yaml.safe_load((folder / SWEEP).read_text())
+    content["space"] = {"env.log_info": {"choice": yaml.safe_load(choices)}}
+    (folder / SWEEP).write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"env\.log_info=choice.*run_dir.*: must have a plain key and plain values"):
+        stored(folder, [])
 
 
 def test_plugin_of_a_stored_sweep_is_not_imported_to_find_its_environment(

@@ -118,12 +118,11 @@ def stored(path: Path, words: Sequence[str]) -> Plan:
         if key not in FREE:
             raise ConfigError(f"{key}: cannot change in a sweep that has begun (only {', '.join(FREE)} can)")
     runs = {env: [str(word) for word in one["words"]] for env, one in described.runs.items()}
-    for shared in runs.values():
-        untrusted.check_words(shared, others)
+    confirmed = [reach for shared in runs.values() for reach in untrusted.check_words(shared, others)]
     cfg = settings({**described.sweep, **own})
     found = _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
     configs = [jobs(course.words)[0].values for course in found.courses.values()]
-    untrusted.check_runs(configs, found.space, others)
+    untrusted.check_runs(configs, found.space, others, confirmed)
     return found
 
 

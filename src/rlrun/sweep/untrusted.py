@@ -15,17 +15,20 @@ from rlrun.imports import module_of
 from rlrun.sweep.space import Space
 
 
-def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
-    """Raises ConfigError if the words of a run name code or a preset's file that the user did not type.
+def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
+    """Raises ConfigError if the words of a run name code, a preset's file or other settings that the user did not type.
+    Returns what the user typed again.
 
     Called before the words are composed: composing reads the preset, looks for the code, and imports plug-ins to find
-    an unknown environment.
+    an unknown environment. A reference has another value in each trial, so that no composed config shows them all.
     """
     composer = Composer(sources.folders())
     found = []
     for word in map(composer.read, words):
         for value in word.values:
-            if word.key == "plugins":
+            if "${" in word.text:
+                found.append(Reach(word.key, value, "refers to settings that differ between trials"))
+            elif word.key == "plugins":
                 found.append(Reach("plugins", value, CODE))
             elif word.key in ("env", "env.id") and module_of(str(value)) is not None:
                 found.append(Reach("env", value, CODE))
@@ -34,18 +37,22 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> None:
             elif word.is_group and ".py" in str(value):
                 found.append(Reach("plugins", [value], CODE))
     _check(found, typed)
+    return found
 
 
-def check_runs(configs: Iterable[dict[str, Any]], space: Space, typed: Sequence[str]) -> None:
+def check_runs(
+    configs: Sequence[dict[str, Any]], space: Space, typed: Sequence[str], confirmed: Iterable[Reach]
+) -> None:
     """Raises ConfigError if runs of a sweep reach outside of its folder without a typed word that confirms it, for any
     other typed word, and for an environment that does not work.
 
-    configs: what the words of each environment give. space: the values that trials set.
+    configs: what the words of each environment give. space: the values that trials set. confirmed: what check_words
+    has found.
     """
     found = [reach for values in configs for reach in _reaches(values, space)]
     _check(found, typed)
     for word in typed:
-        if not any(_confirms(word, reach) for reach in found):
+        if not any(_confirms(word, reach) for reach in (*found, *confirmed)):
             raise ConfigError(f"{word}: cannot change in a sweep that has begun")
     for values in configs:
         env = values["env"]
