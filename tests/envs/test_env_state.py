@@ -195,16 +195,41 @@ def test_env_state_restores_generators_in_place(bits):
         ({"_sutton_barto_reward": True}, "another _sutton_barto_reward"),
         ({"step": 1}, "step is a method"),
         ({"gravity": "9.8"}, "gravity is 9.8, but was saved as '9.8'"),
+        ({"gravity": [9.8]}, r"gravity is 9.8, but was saved as \[9.8\]"),
+        ({"observation_space": 5}, "observation_space is Box.* saved as 5"),
+        ({"action_space": None}, "action_space is Discrete.* saved as None"),
+        ({"_np_random": 5}, "_np_random is Generator.* saved as 5"),
+        ({"spec": None}, "spec is no state"),
+        ({"metadata": {}}, "metadata is no state"),
+        ({"__class__": 5}, "__class__ is no state"),
     ],
 )
 def test_stored_state_changes_no_argument_of_the_constructor_no_method_and_no_kind(saved, reason):
     env = gym.make("CartPole-v1").unwrapped
+    env.reset(seed=0)
     before = dict(vars(env))
     with pytest.raises(NotSavableError, match=reason):
         assign(env, saved)
     assert vars(env) == before
     assign(env, {"gravity": 5.0, "render_mode": None})
     assert env.gravity == 5.0
+
+
+def test_stored_state_replaces_no_environment_and_no_function():
+    env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), abs)
+    for saved in ({"env": 5}, {"env": None}, {"func": 5}):
+        with pytest.raises(NotSavableError, match="but was saved as"):
+            assign(env, saved)
+    assert env.env.unwrapped.gravity == 9.8 and env.func is abs
+
+
+def test_stored_state_sets_what_a_new_environment_does_not_have_yet():
+    env = gym.make("CartPole-v1").unwrapped
+    assert env.state is None
+    assign(env, {"state": ("tuple", [0.0, 1.0, 2.0, 3.0]), "added": 1})
+    assert env.state == (0.0, 1.0, 2.0, 3.0) and env.added == 1
+    assign(env, {"state": encode(np.zeros(4))})
+    assert not env.state.any()
 
 
 def test_frame_skip_of_a_simulator_is_no_state():

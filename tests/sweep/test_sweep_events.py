@@ -260,10 +260,33 @@ def test_result_counts_once_and_decisions_name_each_trial_once() -> None:
     assert not sweep.take({"event": "promoted", "trials": [0]}), "it has no result at the next rung"
     again = {"event": "measured_again", "trials": [0], "seeds": 3}
     assert not sweep.take({**again, "seeds": 10**9}) and not sweep.take({**again, "trials": [0, 0]})
+    assert not sweep.take(again), "a run is open"
+    assert sweep.take({**SCORED, "rung": 1})
     assert sweep.take(again) and not sweep.take(again) and not sweep.take(ASKED)
     assert not sweep.take({**SCORED, "rung": 1, "seed": 1002}), "fresh seeds are trained to the last rung"
+    won = {"event": "won", "trial": 0}
+    assert all(sweep.take({**SCORED, "rung": 2, "seed": seed}) for seed in (1000, 1001)) and not sweep.take(won)
     assert sweep.take({**SCORED, "rung": 2, "seed": 1002}) and not sweep.take({**SCORED, "rung": 2, "seed": 1003})
-    assert sweep.take({"event": "won", "trial": 0}) and not sweep.take({"event": "time_is_up"})
+    assert sweep.take(won) and not sweep.take({"event": "time_is_up"})
+
+
+def test_winner_is_the_trial_that_the_scores_choose() -> None:
+    def finished() -> Sweep:
+        sweep = Sweep(SEARCH | {"seeds": 1, "winners": 0, "trials": 2}, RATE, ("A",))
+        assert sweep.take({**ASKED, "points": [[0.5]] * 2, "values": ASKED["values"] * 2})
+        assert sweep.take(SCORED) and sweep.take({**SCORED, "trial": 1, "score": 2.0})
+        return sweep
+
+    assert finished().take({"event": "won", "trial": 1})
+    assert not finished().take({"event": "won", "trial": 0})
+    assert not finished().take({"event": "won", "trial": 1.0})
+    assert not finished().take({"event": "measured_again", "trials": [1], "seeds": 3})
+
+
+def test_events_without_content_and_a_second_end_of_the_time_are_refused() -> None:
+    sweep = Sweep(SEARCH, RATE, ("A",))
+    assert not sweep.take({**ASKED, "points": [], "values": []})
+    assert sweep.take({"event": "time_is_up"}) and not sweep.take({"event": "time_is_up"})
 
 
 def test_point_chooses_one_of_the_listed_values() -> None:

@@ -25,6 +25,11 @@ PLAIN = (type(None), bool, int, float, str, bytes)
 GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
 # attributes that are not state: constructors set them once, and they may differ between machines or installations
 CONSTANT = {"_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs", "metadata", "fullpath", "spec", "_cached_spec"}
+# values that may replace each other
+KINDS = (
+    bool | int | float | np.generic, str | np.str_, bytes | np.bytes_, list | tuple | deque | np.ndarray, dict,
+    np.random.Generator, random.Random, RunningMeanStd,
+)  # fmt: skip
 DRAWS = (np.random.Generator, random.Random, gym.Space)
 MAX_DEPTH = 16  # deeper nesting is taken for a cycle
 
@@ -100,6 +105,8 @@ def assign(layer: Any, saved: dict[str, Tree]) -> None:
     cls: Any = type(layer)
     class_name = type(layer).__name__
     for name, value in saved.items():
+        if name in CONSTANT or name.startswith("__"):
+            raise NotSavableError(f"{class_name}.{name} is no state, but was saved")
         found = decode(value, here.get(name))
         if is_method(cls, name):
             raise NotSavableError(f"{class_name}.{name} is a method, but was saved as a value")
@@ -129,11 +136,13 @@ def is_method(layer: type, name: str) -> bool:
 
 
 def _fits(now: Any, saved: Any) -> bool:
-    """Returns whether a saved value may replace the current one: numbers by numbers, text by text, anything by None."""
-    for kind in ((bool, int, float), (str,), (bytes,)):
-        if type(now) in kind:
-            return saved is None or isinstance(saved, (*kind, np.generic))
-    return True
+    """Returns whether a saved value may replace the current one: one of the same kind, anything by None, and None by
+    anything; but an environment or a space never, and nothing else that a tree cannot hold, but by None."""
+    if isinstance(now, gym.Env | gym.Space):
+        return saved is now
+    if now is None or saved is None:
+        return True
+    return any(isinstance(now, kind) and isinstance(saved, kind) for kind in KINDS)
 
 
 def _differs(now: Any, saved: Any) -> bool:

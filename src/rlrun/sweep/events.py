@@ -6,6 +6,7 @@ from typing import Any
 
 from rlrun.config.stored import is_number, is_whole
 from rlrun.errors import ConfigError
+from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import NAME, Event
 from rlrun.sweep.settings import Pbt, SweepConfig
 from rlrun.sweep.space import Space
@@ -46,17 +47,11 @@ def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) ->
         return False
     if kind in ("scored", "failed"):
         return _is_result(event, trials)
-    if kind == "won":
-        return is_whole(event["trial"], 0, len(trials) - 1) and bool(trials.trials[event["trial"]].results)
     if kind == "time_is_up":
-        return True
-    if trials.is_final:
-        return False
-    if kind == "measured_again":
-        best = {trial.number for trial in trials.best()}
-        is_seeds = is_whole(event["seeds"], cfg.fresh_seeds, cfg.fresh_seeds)
-        return is_seeds and len(event["trials"]) <= cfg.winners and _are_distinct(event["trials"], best)
-    if trials.time_is_up:
+        return not trials.time_is_up
+    if kind in ("won", "measured_again"):
+        return not trials.open_jobs() and _is_final(event, finals(trials, cfg))
+    if trials.is_final or trials.time_is_up:
         return False
     if kind == "asked":
         return _is_asked(event, trials, cfg, space)
@@ -92,9 +87,19 @@ def _is_result(event: Event, trials: Trials) -> bool:
     return result_of(event).is_sound
 
 
+def _is_final(event: Event, decision: Event | None) -> bool:
+    """Returns whether an event is this decision about the end of the sweep."""
+    if decision is None or event["event"] != decision["event"]:
+        return False
+    if decision["event"] == "won":
+        return is_whole(event["trial"], decision["trial"], decision["trial"])
+    is_seeds = is_whole(event["seeds"], decision["seeds"], decision["seeds"])
+    return is_seeds and event["trials"] == decision["trials"] and _are_distinct(event["trials"], decision["trials"])
+
+
 def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
     points, values = event["points"], event["values"]
-    if len(points) != len(values) or len(trials) + len(points) > cfg.trials:
+    if not 0 < len(points) == len(values) or len(trials) + len(points) > cfg.trials:
         return False
     if isinstance(cfg.kind, Pbt):
         seeds = event["seeds"]

@@ -42,7 +42,7 @@ class Learned:
         if self.name == "nsga2":
             self.select_parents(study)
         params = study.ask(self.distributions).params
-        self.attributes[trial] = study.get_trials()[-1].system_attrs
+        self.attributes[trial] = study.get_trials(deepcopy=False)[-1].system_attrs
         return [_position(params[one.key], one.range) for one in self.space.dimensions]
 
     def sampler(self, trial: int) -> "BaseSampler":

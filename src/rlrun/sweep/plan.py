@@ -57,15 +57,15 @@ class Plan:
         """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
         folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.courses))
 
-    def trials(self) -> Trials:
-        """Returns the trials as they are in the journal."""
+    def trials(self, before: Callable[[journal.Event, Trials], None] | None = None) -> Trials:
+        """Returns the trials as they are in the journal. before: called before an event is applied."""
         trials = Trials([*self.courses], self.cfg.seeds, self.last)
         file = self.path / journal.NAME
-        return apply_all(trials, journal.read(file), self.cfg, self.space, partial(ask_again, self.search), file)
+        return apply_all(trials, journal.read(file), self.cfg, self.space, before, file)
 
     def driver(self, cluster: Cluster, display: Display) -> Driver:
         """Returns a driver that goes on from the journal. display: shows what happens."""
-        trials = self.trials()
+        trials = self.trials(partial(ask_again, self.search))
         book = journal.Journal(self.path / journal.NAME)
         strategy = self.strategy(trials)
         return Driver(strategy, trials, book, self.runs(), cluster, self.cfg, display.say, display.progress)
