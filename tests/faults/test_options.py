@@ -78,6 +78,8 @@ VALUES: dict[str, list[Any]] = {
     "network.convolutions": [[[4, 3, 2], [6, 2, 1]]],
     "network.sections": [[4, 6]],
 }
+# Settings that reach outside of the run, so that they must be typed again when it is resumed.
+TYPED_AGAIN = ("algo.buffer.supplementary=", "algo.buffer.save_to=")
 # Words that an option needs.
 NEEDS = {"loop.episodes: algo.loop.min_steps=null": ["algo.loop.min_rollouts=2"]}
 
@@ -193,10 +195,10 @@ def faults_of(option: Option, folder: Path, engine: str) -> list[str]:
     """Returns how a run that was killed and resumed differs from an undisturbed one."""
     folder.mkdir(exist_ok=True)
     words = command(option, folder, engine)
-    plugins = []
+    again = [word for word in words if word.startswith(TYPED_AGAIN)]
     if any(str(FRAMES_ENV) in word for word in words):
-        plugins = [f"plugins=[{FRAMES_ENV}]"]
-    alone, killed = Disturbed(folder / "alone", words), Disturbed(folder / "killed", words, plugins)
+        again.append(f"plugins=[{FRAMES_ENV}]")
+    alone, killed = Disturbed(folder / "alone", words), Disturbed(folder / "killed", words, again)
     child = alone.go()
     if child.finish() != 0:
         return [child.said()]
