@@ -65,6 +65,8 @@ REACHING = [
     ("env.kwargs.map_name=/etc/passwd", f"env.kwargs.map_name: {FILE} env.kwargs.map_name=/etc/passwd"),
     ("env.wrappers={a: {model: '~/b'}}", f"env.wrappers.a.model: {FILE} 'env.wrappers.a.model=~/b'"),
     ("env.id=${env.log_info.0}", f"env.id: {REFERS} 'env.id=${{env.log_info.0}}'"),
+    (r"env.id=$\{env.log_info.0\}", f"env.id: {REFERS} 'env.id=${{env.log_info.0}}'"),
+    (r"plugins=[$\{env.log_info.0\}]", f"plugins: {REFERS} 'plugins=[${{env.log_info.0}}]'"),
     ("init_from='${run_dir}'", f"init_from: {REFERS} 'init_from=${{run_dir}}'"),
     ("env={id: '${env.log_info.0}'}", f"env: {REFERS}"),
     ("plugins=['${env.log_info.0}']", f"plugins: {REFERS}"),

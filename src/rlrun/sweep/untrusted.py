@@ -26,7 +26,7 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
     found = []
     for word in map(composer.read, words):
         for value in word.values:
-            if "${" in word.text:
+            if "$" in word.text:  # in every form of a reference: ${a}, $\{a\}
                 found.append(Reach(word.key, value, "refers to settings that differ between trials"))
             elif word.key == "plugins":
                 found.append(Reach("plugins", value, CODE))
