@@ -59,4 +59,4 @@ class NeuralAgent(Agent):
         pulled = predicted.gather(1, batch["action"].unsqueeze(-1)).squeeze(-1)
         loss = weighted_mean((pulled - batch["reward"]) ** 2, batch["weight"])
         self.optim.step(loss)
-        return {"reward_error": loss.detach()}
+        return {"loss/reward_error": loss.detach()}

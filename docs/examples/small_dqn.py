@@ -70,4 +70,4 @@ class SmallDQN(Agent):
         value = self.q(batch["obs"]).gather(-1, action).squeeze(-1)
         loss = 0.5 * average((value - target) ** 2, batch["weight"])
         self.optim.step(loss)
-        return {"critic": loss.detach()}
+        return {"loss/critic": loss.detach()}

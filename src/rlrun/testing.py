@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from rlrun import files, registry
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
-from rlrun.core.logged import add_logged, take_logged
+from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.parts import for_role
 from rlrun.core.random import Stream
@@ -287,7 +287,7 @@ def rows_until(updates: int, loop: Loop) -> Iterator[dict[str, Any]]:
         if loop.updates >= updates:
             return
         metrics = loop.tick()
-        add_logged(loop.logged, take_logged())
+        loop.metrics.log(take_logged())
         yield metrics
     raise AssertionError(f"only {loop.updates} updates in {MOST_TICKS} ticks of the loop")
 

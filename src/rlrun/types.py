@@ -12,8 +12,8 @@ Batch = dict[str, Any]
 the keys of the batches that agents receive, with shapes."""
 
 Metrics = dict[str, "Tensor"]
-"""0-d tensors, detached, on the agent's device. They are never floats: a conversion would wait for the device, and
-only logging may do that."""
+"""0-d tensors, detached, on the agent's device; those of an update have the names of log rows, such as `loss/critic`.
+They are never floats: a conversion would wait for the device, and only logging may do that."""
 
 
 MASK = "action_mask"

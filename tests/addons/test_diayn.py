@@ -38,10 +38,10 @@ def test_diayn_reward_of_separable_skills_is_log_of_their_number(build: Build) -
     goal = torch.arange(64) % 4
     state = torch.nn.functional.one_hot(goal, 4)[:, :3].float()
     rows = {"next_obs": {"obs": state, "goal": goal}, "weight": torch.ones(64)}
-    assert model.fit(rows)["diayn_accuracy"] < 0.9
+    assert model.fit(rows)["loss/diayn_accuracy"] < 0.9
     for _ in range(200):
         metrics = model.fit(rows)
-    assert metrics["diayn_accuracy"] == 1
+    assert metrics["loss/diayn_accuracy"] == 1
     torch.testing.assert_close(model.raw_reward(rows), torch.full((64,), math.log(4)), atol=0.05, rtol=0)
 
 

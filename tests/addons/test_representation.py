@@ -92,8 +92,8 @@ def test_representation_ignores_steps_after_an_episode() -> None:
     two.load_state_dict(one.state_dict())
     first = torch.tensor([0, 1])
     assert torch.equal(
-        one.fit(next_steps(batch, first, 3))["representation_reward"],
-        two.fit(next_steps(other, first, 3))["representation_reward"],
+        one.fit(next_steps(batch, first, 3))["loss/representation_reward"],
+        two.fit(next_steps(other, first, 3))["loss/representation_reward"],
     )
     assert torch.equal(one.optim.flat, two.optim.flat)
     before = one.optim.flat.clone()
@@ -119,8 +119,8 @@ def test_representation_losses_equal_a_plain_loop() -> None:
                 obs_errors.append(huber(model.decoders["obs"](latent) - rows["next_obs"][k, i]).mean())
                 reward_errors.append(huber(model.decoders["reward"](latent) - rows["reward"][k, i]).mean())
     metrics = model.fit(rows)
-    torch.testing.assert_close(metrics["representation_obs"], torch.stack(obs_errors).mean())
-    torch.testing.assert_close(metrics["representation_reward"], torch.stack(reward_errors).mean())
+    torch.testing.assert_close(metrics["loss/representation_obs"], torch.stack(obs_errors).mean())
+    torch.testing.assert_close(metrics["loss/representation_reward"], torch.stack(reward_errors).mean())
     assert len(reward_errors) == 2 + 3 + 2
 
 
@@ -155,7 +155,7 @@ def test_representation_without_unroll_is_an_autoencoder() -> None:
     predicted = model.decoders["obs"](model.encoder(batch["obs"]))
     loss = torch.nn.functional.smooth_l1_loss(predicted, batch["obs"])
     metrics = model.update(model.relabel(batch), CTX)
-    torch.testing.assert_close(metrics["representation_obs"], loss)
+    torch.testing.assert_close(metrics["loss/representation_obs"], loss)
 
 
 def test_representation_keeps_the_action_mask() -> None:
@@ -193,7 +193,7 @@ def test_representation_learns_from_normalised_observations(algo: str, build: Bu
     assert torch.equal(before, model.optim.flat)  # the losses of the agent have no gradient in the representation
     metrics = model.update(batch, loop.context())
     assert not torch.equal(before, model.optim.flat)
-    assert metrics.keys() == {"representation_obs", "representation_reward"}
+    assert metrics.keys() == {"loss/representation_obs", "loss/representation_reward"}
 
 
 @pytest.mark.parametrize(

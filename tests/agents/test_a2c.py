@@ -288,8 +288,8 @@ def test_a2c_reports_the_explained_variance(build: Build) -> None:
     errors = data["return"] - data["value"]
     expected = 1 - errors.var(correction=0) / data["return"].var(correction=0)
     metrics = loop.agent.update(rollout, loop.context())
-    torch.testing.assert_close(metrics["explained_variance"], expected)
-    assert metrics["grad_norm"] > 0
+    torch.testing.assert_close(metrics["loss/explained_variance"], expected)
+    assert metrics["loss/grad_norm"] > 0
 
 
 def test_a2c_gaussian_policy_finds_the_best_action(build: Build) -> None:

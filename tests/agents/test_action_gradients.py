@@ -64,7 +64,9 @@ def test_actor_follows_the_clipped_gradient_and_the_action_penalty(algo: str, se
     metrics = type(agent).update_actor(agent, *args)
     torch.testing.assert_close(stepped[0], expected)
     value = (batch["weight"] * (cost - q)).mean()
-    torch.testing.assert_close(metrics["actor"], value.detach(), msg="the loss still reports the value of the critic")
+    torch.testing.assert_close(
+        metrics["loss/actor"], value.detach(), msg="the loss still reports the value of the critic"
+    )
 
 
 @pytest.mark.parametrize("algo", ["sac", "td3"])

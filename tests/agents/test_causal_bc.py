@@ -30,9 +30,9 @@ def test_causal_bc_losses_by_hand(build: Build) -> None:
     counts = torch.tensor([1.0, 1, 0, 1, 1, 1])
     policy = (counts * (2 * left * said + 0.3 * left**2)).mean()
     adversary = -(counts * (2 * left * said - said**2)).mean() + 0.2 * (counts * said.abs()).mean()
-    torch.testing.assert_close(type(agent).update_adversary(agent, batch)["adversary"], adversary)
+    torch.testing.assert_close(type(agent).update_adversary(agent, batch)["loss/adversary"], adversary)
     agent = build(toy("causal_bc", **{"algo.cloning_coef": 0.3, "algo.norm_coef": 0.2})).agent
-    torch.testing.assert_close(agent.update_actor(batch)["actor"], policy)
+    torch.testing.assert_close(agent.update_actor(batch)["loss/actor"], policy)
 
 
 def test_causal_bc_updates_are_separate_and_mask_episode_boundaries(build: Build) -> None:

@@ -31,14 +31,14 @@ def test_bc_loss_is_the_negative_log_likelihood_of_continuous_actions(build: Bui
     batch = pendulum() | {"weight": torch.tensor([1.0, 1, 1, 0, 2, 1])}
     mean, std = agent.actor(batch["obs"]).mean, agent.actor(batch["obs"]).log_std.exp()
     nll = -torch.distributions.Normal(mean, std).log_prob(batch["action"]).sum(-1)
-    torch.testing.assert_close(agent.update_actor(batch)["cloning"], (batch["weight"] * nll).mean().detach())
+    torch.testing.assert_close(agent.update_actor(batch)["loss/cloning"], (batch["weight"] * nll).mean().detach())
 
 
 def test_bc_loss_is_the_negative_log_likelihood_of_discrete_actions(build: Build) -> None:
     agent: Any = build(toy("bc", **{"env.id": "CartPole-v1"})).agent
     obs, action = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0])
     nll = torch.nn.functional.cross_entropy(agent.actor(obs).logits, action)
-    loss = agent.update_actor({"obs": obs, "action": action, "weight": torch.ones(6)})["cloning"]
+    loss = agent.update_actor({"obs": obs, "action": action, "weight": torch.ones(6)})["loss/cloning"]
     torch.testing.assert_close(loss, nll.detach())
 
 
@@ -46,10 +46,10 @@ def test_bc_deterministic_policy_minimises_the_squared_error(build: Build) -> No
     agent: Any = build(toy("bc", **{"algo.policy": "deterministic"})).agent
     batch = pendulum()
     error = ((agent.act(batch["obs"], {}, True)[0] - batch["action"]) ** 2).mean()
-    torch.testing.assert_close(agent.update_actor(batch)["cloning"], error)
+    torch.testing.assert_close(agent.update_actor(batch)["loss/cloning"], error)
     for _ in range(300):
         agent.update_actor(batch)
-    assert agent.update_actor(batch)["cloning"] < 0.1 * error
+    assert agent.update_actor(batch)["loss/cloning"] < 0.1 * error
     with pytest.raises(ConfigError, match="deterministic: is for Box actions with finite bounds"):
         build(toy("bc", **{"env.id": "CartPole-v1", "algo.policy": "deterministic"}))
 
@@ -63,7 +63,7 @@ def test_bc_loss_is_the_negative_log_likelihood_of_mixed_actions(build: Build) -
     normal = torch.distributions.Normal(policy.continuous.mean, policy.continuous.log_std.exp())
     nll = nll - normal.log_prob(values).sum(-1).mean()
     batch = {"obs": obs, "action": torch.cat([choice.unsqueeze(1), values], 1), "weight": torch.ones(6)}
-    torch.testing.assert_close(agent.update_actor(batch)["cloning"], nll.detach())
+    torch.testing.assert_close(agent.update_actor(batch)["loss/cloning"], nll.detach())
 
 
 RECALL = ["algo=bc", "env=Recall", "preset=none", "env.kwargs.length=2", "network=lstm", "network.hidden=[16]",
@@ -107,7 +107,7 @@ def test_sac_cloning_filters_demonstrations_by_the_critics(filtered: bool, build
         better = agent.critic(batch["obs"], batch["action"]).amin(0) > value
     assert 5 < better.sum() < 35, "else the filter is not seen"
     kept = batch["shown"] * (better if filtered else 1)
-    own, both = plain.update_actor(batch, noise)["actor"], agent.update_actor(batch, noise)["actor"]
+    own, both = plain.update_actor(batch, noise)["loss/actor"], agent.update_actor(batch, noise)["loss/actor"]
     torch.testing.assert_close(both - own, (0.5 * value.abs().mean() * kept * error).mean())
 
 

@@ -144,7 +144,7 @@ def test_neural_greedy_learning_rate_decays_and_resets(build):
 
 def test_neural_greedy_clips_gradients(build):
     agent = build(toy("neural_greedy", **{"algo.max_grad_norm": 0.5})).agent
-    assert agent.optim.max_grad_norm == 0.5 and agent.update(batch(agent), CTX)["grad_norm"] > 0.5
+    assert agent.optim.max_grad_norm == 0.5 and agent.update(batch(agent), CTX)["loss/grad_norm"] > 0.5
 
 
 @pytest.mark.parametrize("algo", ["parameter_noise_bandit", "variational_bandit"])

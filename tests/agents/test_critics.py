@@ -293,7 +293,7 @@ def test_targets_bootstrap_after_the_steps_of_the_return(algo: str, build: Build
     update = agent.update_q if algo == "dqn" else agent.update_critic
     metrics, _ = update(batch, noise)
     targets = torch.tensor([1 + 0.9**3 * 10, 1 + 0.9 * 10, -2.0])
-    assert metrics["critic"].item() == pytest.approx(2 * 0.5 * (targets**2).mean().item(), rel=1e-5)
+    assert metrics["loss/critic"].item() == pytest.approx(2 * 0.5 * (targets**2).mean().item(), rel=1e-5)
 
 
 def overestimate(build: Build, **changes: Any) -> float:
@@ -344,5 +344,5 @@ def test_dqn_target_is_the_minimum_of_the_critics_at_the_greedy_action(
     assert agent.values(torch.zeros(1, 4)).tolist() == [[5.0, 1.0]]
     metrics, priority = agent.update_q(batch, [()] * 3)
     error = 5 - (1 + 0.5 * action_value)
-    assert metrics["critic"].item() == pytest.approx(2 * 0.5 * error**2)
+    assert metrics["loss/critic"].item() == pytest.approx(2 * 0.5 * error**2)
     assert priority.tolist() == pytest.approx([error])

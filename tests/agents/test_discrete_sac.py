@@ -36,15 +36,15 @@ def test_discrete_sac_target_is_the_expected_minimum_critic(build: Build) -> Non
     agent = agent_that_says(build)
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     target = 1 + 0.5 * (0.25 * 1.0 + 0.75 * 2.0 + 0.2 * entropy)
-    loss = agent.update_critic(BATCH, torch.zeros(1))[0]["critic"].item()
+    loss = agent.update_critic(BATCH, torch.zeros(1))[0]["loss/critic"].item()
     assert loss == pytest.approx(0.5 * ((4 - target) ** 2 + (2 - target) ** 2))
 
 
 def test_discrete_sac_actor_maximises_value_and_entropy(build: Build) -> None:
     metrics = agent_that_says(build).update_actor(BATCH, torch.zeros(1))
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
-    assert metrics["actor"].item() == pytest.approx(-0.2 * entropy - (0.25 * 1.0 + 0.75 * 2.0))
-    assert metrics["entropy"].item() == pytest.approx(entropy)
+    assert metrics["loss/actor"].item() == pytest.approx(-0.2 * entropy - (0.25 * 1.0 + 0.75 * 2.0))
+    assert metrics["loss/entropy"].item() == pytest.approx(entropy)
 
 
 def test_discrete_sac_policy_converges_to_the_softmax_of_the_values(build: Build) -> None:

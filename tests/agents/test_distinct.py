@@ -140,7 +140,7 @@ def takes_the_minimum_of_two_critics(build: Build, algo: str) -> bool:
         for param in agent.critic.parameters():
             param.zero_()
     batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
-    return bool(agent.update_critic(batch, torch.zeros(8, 1))[0]["critic"] == 0)
+    return bool(agent.update_critic(batch, torch.zeros(8, 1))[0]["loss/critic"] == 0)
 
 
 def explores_in_swings(build: Build, algo: str) -> bool:
@@ -171,7 +171,7 @@ def samples_two_critics_per_target(build: Build, algo: str) -> bool:
             param.zero_()
         agent.target_critic.module.output.bias.copy_(torch.arange(10.0).view(10, 1, 1))
     batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
-    losses = [agent.update(batch, Context(i, i, 0.0))[0]["critic"].item() for i in range(10)]
+    losses = [agent.update(batch, Context(i, i, 0.0))[0]["loss/critic"].item() for i in range(10)]
     targets = {round((loss / 5) ** 0.5) for loss in losses}  # sum of half the squared errors of ten members
     return len(targets) > 1
 
@@ -210,7 +210,7 @@ def expects_over_every_action(build: Build, algo: str) -> bool:
     losses = []
     for noise in (torch.zeros(8), torch.full((8,), 9.0)):
         agent.load_state_dict(before)
-        losses.append(agent.update_critic(batch, noise)[0]["critic"])
+        losses.append(agent.update_critic(batch, noise)[0]["loss/critic"])
     return bool(losses[0] == losses[1])
 
 
@@ -235,7 +235,7 @@ def predicts_the_action(build: Build, algo: str) -> bool:
     metrics: Any = {}
     for _ in range(150):
         metrics = loop.addons.update(loop.addons.relabel(batch), loop.context())
-    return "icm_inverse" in metrics and bool(metrics["icm_inverse"] < 0.3)
+    return "loss/icm_inverse" in metrics and bool(metrics["loss/icm_inverse"] < 0.3)
 
 
 def learns_from_what_it_was_shown(build: Build, algo: str) -> bool:
@@ -291,7 +291,7 @@ def chooses_how_long_to_act(build: Build, algo: str) -> bool:
     loop: Any = build(job.values)
     for _ in range(300):
         loop.tick()
-    return any(episode.length < 200 for episode in loop.episodes)
+    return any(episode.length < 200 for episode in loop.metrics.episodes)
 
 
 def explores_beside_its_policy(build: Build, algo: str) -> bool:

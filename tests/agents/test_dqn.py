@@ -64,7 +64,7 @@ def test_double_dqn_target_selects_by_the_online_network(build: Build) -> None:
             "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
             "reward": torch.ones(1), "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
         }  # fmt: skip
-        losses.append(agent.update_q(batch, [()] * 3)[0]["critic"].item())
+        losses.append(agent.update_q(batch, [()] * 3)[0]["loss/critic"].item())
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]
 
 
@@ -122,4 +122,4 @@ def test_dqn_target_ignores_illegal_actions(double: bool, build: Build) -> None:
         "obs": obs, "next_obs": obs, "action": torch.tensor([2]), "reward": torch.ones(1),
         "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
     }  # fmt: skip
-    assert agent.update_q(batch, [()] * 3)[0]["critic"].item() == pytest.approx(2.5**2 / 2)
+    assert agent.update_q(batch, [()] * 3)[0]["loss/critic"].item() == pytest.approx(2.5**2 / 2)

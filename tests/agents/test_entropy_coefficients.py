@@ -95,7 +95,7 @@ def test_sgd_alpha_moves_against_the_gap_to_the_target_entropy() -> None:
         assert torch.sign(target.alpha - before) == direction
     target = registry.build("entropy", SLOPE | {"window": 2}, 0.0)
     target.adjust(torch.tensor([3.0]), ONE)
-    assert target.adjust(torch.tensor([-1.0]), ONE)["entropy_gap"] == 0  # the mean of both is the target
+    assert target.adjust(torch.tensor([-1.0]), ONE)["loss/entropy_gap"] == 0  # the mean of both is the target
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_agents_learn_with_the_adjusted_entropy_coefficient(algo: str, values: A
     while loop.updates < 4:
         rows.append(loop.tick())
     assert loop.agent.entropy.alpha != before
-    assert "alpha" in rows[-1]
+    assert "loss/alpha" in rows[-1]
 
 
 def test_alpha_scales_the_gradient_of_the_entropy(build: Build) -> None:

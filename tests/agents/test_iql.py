@@ -37,7 +37,7 @@ def test_iql_values_are_expectiles_of_the_minimum_target(agent: Any, batch: dict
         float(w) * (0.7 if x > 0 else 0.3) * float(x) ** 2 for w, x in zip(batch["weight"], u, strict=True)
     ) / len(u)
     metrics, advantage = agent.update_value(batch)
-    assert float(metrics["value"]) == pytest.approx(by_hand, rel=1e-5)
+    assert float(metrics["loss/value"]) == pytest.approx(by_hand, rel=1e-5)
     torch.testing.assert_close(advantage, u)
 
 
@@ -46,7 +46,7 @@ def test_iql_critic_target_is_the_value_of_the_next_state(agent: Any, batch: dic
         target = batch["reward"] + 0.9 * (1 - batch["terminated"]) * agent.value(batch["next_obs"])
         errors = agent.critic(batch["obs"], batch["action"]) - target  # [members, batch]
     metrics, priority = agent.update_critic(batch)
-    torch.testing.assert_close(metrics["critic"], 0.5 * (batch["weight"] * errors**2).mean(1).sum())
+    torch.testing.assert_close(metrics["loss/critic"], 0.5 * (batch["weight"] * errors**2).mean(1).sum())
     torch.testing.assert_close(priority, errors.abs().mean(0))
 
 
@@ -55,7 +55,7 @@ def test_iql_clones_actions_by_their_clipped_advantage_weight(agent: Any, batch:
     share = torch.tensor([min(2.718281828 ** (float(a) / 0.5), 1.5) for a in advantage])
     assert (share == 1.5).sum() == 2
     log_prob = agent.actor(batch["obs"]).log_prob(batch["action"]).detach()
-    loss = agent.update_actor(batch, advantage)["actor"]
+    loss = agent.update_actor(batch, advantage)["loss/actor"]
     torch.testing.assert_close(loss, -(batch["weight"] * share * log_prob).mean())
 
 

@@ -53,7 +53,7 @@ def test_mdq_without_entropy_samples_the_best_bins_and_learns(build: Build) -> N
         error = agent.actor.value(obs, greedy, agent.entropy.temperature)
         best = agent.actor.values(obs, greedy)[0].amax(-1)  # V(s), the value of the best bin of the first dimension
     torch.testing.assert_close(error, best, atol=1e-4, rtol=0.0)
-    assert agent.update_actor(rows(8), torch.randn(8, 2))["actor"].isfinite()
+    assert agent.update_actor(rows(8), torch.randn(8, 2))["loss/actor"].isfinite()
 
 
 def test_mdq_td_target_has_the_divergence_from_uniform_of_every_dimension(build: Build) -> None:
@@ -84,7 +84,7 @@ def test_mdq_distils_the_minimum_of_the_target_critics_at_noisy_actions(build: B
         target = agent.target_critic(batch["obs"], action).min(0).values
         value = agent.actor.value(batch["obs"], action, torch.tensor(0.5))
     critics = agent.critic_optim.flat.clone()
-    loss = agent.update_actor(batch, noise)["actor"]
+    loss = agent.update_actor(batch, noise)["loss/actor"]
     torch.testing.assert_close(loss, ((value - target) ** 2).mean())
     assert torch.equal(critics, agent.critic_optim.flat)
 
@@ -92,7 +92,7 @@ def test_mdq_distils_the_minimum_of_the_target_critics_at_noisy_actions(build: B
 def test_mdq_distillation_error_falls(build: Build) -> None:
     agent = agent_of(build, **{"network.hidden": [32], "algo.bins": 15})
     batch = rows(256)
-    losses = [float(agent.update_actor(batch, torch.randn(256, 2))["actor"]) for _ in range(200)]
+    losses = [float(agent.update_actor(batch, torch.randn(256, 2))["loss/actor"]) for _ in range(200)]
     assert sum(losses[-10:]) < 0.1 * sum(losses[:10])
 
 

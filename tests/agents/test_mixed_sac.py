@@ -54,7 +54,7 @@ def test_mixed_sac_target_sums_over_the_choices_and_adds_both_entropies(build: B
     targets = [1 + 0.5 * next_value, 0.0]
     stored = [[4.0, 2.0], [0.0, 5.0]]  # of the choices 1 and 2, by both critics
     by_hand = sum(0.5 * (q - target) ** 2 for values, target in zip(stored, targets, strict=True) for q in values) / 2
-    assert agent.update_critic(BATCH, noise)[0]["critic"].item() == pytest.approx(by_hand, rel=1e-5)
+    assert agent.update_critic(BATCH, noise)[0]["loss/critic"].item() == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_mixed_sac_actor_loss_weights_critics_by_constant_probabilities(build: Build) -> None:
@@ -180,8 +180,8 @@ def test_mixed_sac_with_a_single_choice_is_sac(build: Build) -> None:
         held = batch | {"action": torch.cat([choice, batch["action"]], 1)}
         found = mixed.update_critic(held, torch.cat([choice, next_noise], 1))
         torch.testing.assert_close(found, sac.update_critic(batch, next_noise), msg=f"critics, update {i}")
-        loss = mixed.update_actor(held, torch.cat([choice, noise], 1))["actor"]
-        torch.testing.assert_close(loss, sac.update_actor(batch, noise)["actor"], msg=f"actor, update {i}")
+        loss = mixed.update_actor(held, torch.cat([choice, noise], 1))["loss/actor"]
+        torch.testing.assert_close(loss, sac.update_actor(batch, noise)["loss/actor"], msg=f"actor, update {i}")
         torch.testing.assert_close(mixed.entropy.alpha[1], sac.entropy.alpha)
 
 

@@ -145,8 +145,7 @@ def test_muzero_plays_and_learns_only_legal_moves(build: Build, algo: str) -> No
     for _ in range(60):
         obs = loop.obs
         loop.tick()
-        results += [episode.returned for episode in loop.episodes]
-        loop.episodes.clear()
+        results += [episode.returned for episode in loop.metrics.drain_episodes()]
         newest = (loop.buffer.ring.total - 1) % loop.buffer.ring.capacity
         row = loop.buffer.packing.take(2 * newest + torch.arange(2))
         assert not row["policy"][obs["action_mask"] == 0].any()

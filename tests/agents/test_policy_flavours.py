@@ -109,7 +109,7 @@ def test_ppo2_value_loss_is_the_maximum_of_clipped_and_unclipped(build: Build) -
         value = agent.critic.network(torch.zeros(4, 4))
     metrics = agent.critic.fit(minibatch(value=value - 1.0, **{"return": value + 0.5}))
     # the value rose by 1, clipped to 0.1: the clipped error is 1.4, the plain error 0.5
-    assert metrics["critic"].item() == pytest.approx(0.5 * 1.4**2, rel=1e-4)
+    assert metrics["loss/critic"].item() == pytest.approx(0.5 * 1.4**2, rel=1e-4)
 
 
 def test_ppo2_critic_targets_are_discounted_returns(build: Build) -> None:

@@ -36,7 +36,7 @@ def test_ppo_first_ratio_is_1_with_normalised_observations(build: Build) -> None
     loop: Any = build(toy("ppo", **{"env.normalize.kind": "both", "algo.epochs": 1, "algo.minibatch_size": 16}))
     for _ in range(4):
         metrics = loop.tick()
-        assert metrics["kl"].item() == pytest.approx(0, abs=1e-6) and metrics["clipped"] == 0
+        assert metrics["loss/kl"].item() == pytest.approx(0, abs=1e-6) and metrics["loss/clipped"] == 0
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])

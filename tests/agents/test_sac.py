@@ -40,7 +40,7 @@ def test_sac_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
         target = batch["reward"] + 0.9 * (least - 0.2 * log_prob)
         errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
-    loss = agent.update_critic(batch, noise)[0]["critic"]
+    loss = agent.update_critic(batch, noise)[0]["loss/critic"]
     torch.testing.assert_close(loss, sum(errors))
 
 
@@ -59,7 +59,7 @@ def test_sac_target_bootstraps_after_n_steps(build: Build) -> None:
     noise = torch.zeros(3, 1)
     log_prob = agent.actor(batch["next_obs"]).sample(noise)[1].tolist()
     by_hand = [1 + 0.81 * (10 - 0.5 * log_prob[0]), 1 + 0.9 * (10 - 0.5 * log_prob[1]), -2.0]
-    loss = agent.update_critic(batch, noise)[0]["critic"].item()
+    loss = agent.update_critic(batch, noise)[0]["loss/critic"].item()
     assert loss == pytest.approx(2 * 0.5 * sum(target**2 for target in by_hand) / 3)
 
 

@@ -67,7 +67,7 @@ def test_soft_q_target_is_the_soft_value_of_the_next_state(reward: str, has_entr
     entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
     target = 1 + 0.5 * ((1 - p) * 10 + p * 20 + has_entropy * 0.5 * entropy)
     metrics, priority = agent.update_critic(transitions())
-    assert metrics["critic"].item() == pytest.approx(0.5 * ((4 - target) ** 2 + (2 - target) ** 2))
+    assert metrics["loss/critic"].item() == pytest.approx(0.5 * ((4 - target) ** 2 + (2 - target) ** 2))
     assert priority.item() == pytest.approx((((4 - target) ** 2 + (2 - target) ** 2) / 2) ** 0.5)
 
 
@@ -80,7 +80,7 @@ def test_soft_q_learns_critics_and_temperature_alone(build: Build) -> None:
     }
     for _ in range(300):
         metrics = agent.update_alpha(transitions(4))
-    assert metrics["entropy"].item() == pytest.approx(0.6, abs=0.01), "alpha alone moves the entropy to its target"
+    assert metrics["loss/entropy"].item() == pytest.approx(0.6, abs=0.01), "alpha alone moves the entropy to its target"
 
 
 def test_soft_q_converges_to_soft_value_iteration(build: Build) -> None:

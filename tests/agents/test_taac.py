@@ -161,7 +161,7 @@ def test_taac_samples_switches_by_their_probability_and_values_the_stored_trajec
         q = agent.critic(batch["obs"].flatten(0, 1), tau).mean()
     metrics, _ = TAAC.update_critic(agent, batch, noise, switch_noise)
     assert torch.equal(seen[0], switch_noise < p.view(2, 400))
-    torch.testing.assert_close(metrics["q"], q)
+    torch.testing.assert_close(metrics["loss/q"], q)
 
 
 def test_taac_switch_is_the_softmax_of_both_q_values(build: Build) -> None:
@@ -370,7 +370,7 @@ def test_taac_warm_up_switches_with_probability_one_half_between_uniform_actions
 def test_taac_reports_the_mean_repeats_of_a_trajectory(build: Build) -> None:
     loop = build(toy("taac", **{"algo.advantage_clip": [-1e9, -1e9], "algo.max_repeats": 2}))
     train(loop, 4)
-    loop.measures.drain()
+    loop.metrics.drain_measures()
     for _ in range(30):
         loop.tick()
-    assert loop.measures.drain()["repeats"] == pytest.approx(1.0, abs=0.1)  # repeats are 1, 2, 0 in turn
+    assert loop.metrics.drain_measures()["train/repeats"] == pytest.approx(1.0, abs=0.1)  # repeats are 1, 2, 0 in turn

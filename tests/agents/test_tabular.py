@@ -188,7 +188,7 @@ def test_tabular_planning_learns_from_the_model_alone():
         assert learner.update(rollout(row), Context(0, 4, 0.0)) == {}
     assert not learner.q.any()
     metrics = learner.update(rollout(chain[0]), Context(0, 5, 0.0))
-    assert learner.q[0, :, 0].tolist() == [2.0, 4.0, 8.0] and metrics["td_error"] == 2.0
+    assert learner.q[0, :, 0].tolist() == [2.0, 4.0, 8.0] and metrics["loss/td_error"] == 2.0
 
 
 def test_value_iteration_equals_the_solution_of_the_linear_equations():

@@ -47,7 +47,7 @@ def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
         target = batch["reward"] + 0.9 * least
         errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
-    torch.testing.assert_close(agent.update_critic(batch, noise)[0]["critic"], sum(errors))
+    torch.testing.assert_close(agent.update_critic(batch, noise)[0]["loss/critic"], sum(errors))
 
 
 def test_td3_actor_update_changes_no_critic(build: Build) -> None:

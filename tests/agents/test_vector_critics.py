@@ -67,7 +67,7 @@ def test_vector_sac_target_has_every_reward_and_the_entropy(build: Build) -> Non
                 0.9 * (entropy.min() - 0.2 * log_prob[row]),
             ]
             errors.append(data["weight"][row] * 0.5 * ((q[:, row] - torch.stack(target)) ** 2).mean(-1).sum())
-    loss = agent.update_critic(data, noise)[0]["critic"]
+    loss = agent.update_critic(data, noise)[0]["loss/critic"]
     torch.testing.assert_close(loss, torch.stack(errors).mean())
 
 
@@ -79,7 +79,7 @@ def test_vector_sac_actor_maximises_the_weighted_sum(build: Build) -> None:
         first, second, entropy = agent.critic(data["obs"], action).unbind(-1)
         value = 2.0 * first.amin(0) - 0.5 * second.amax(0) + entropy.amin(0)
         expected = (data["weight"] * (0.2 * log_prob - value)).mean()
-    torch.testing.assert_close(agent.update_actor(data, noise)["actor"], expected)
+    torch.testing.assert_close(agent.update_actor(data, noise)["loss/actor"], expected)
 
 
 def test_vector_td3_target_has_every_reward(build: Build) -> None:
@@ -89,10 +89,10 @@ def test_vector_td3_target_has_every_reward(build: Build) -> None:
         first, second = agent.target_critic(data["next_obs"], agent.target_actor(data["next_obs"])).unbind(-1)
         target = data["reward"] + 0.9 * torch.stack([first.amin(0), second.amax(0)], -1)
         errors = ((agent.critic(data["obs"], data["action"]) - target) ** 2).mean(-1).sum(0)
-    loss = agent.update_critic(data, torch.zeros(6, 2))[0]["critic"]
+    loss = agent.update_critic(data, torch.zeros(6, 2))[0]["loss/critic"]
     torch.testing.assert_close(loss, (0.5 * data["weight"] * errors).mean())
     value = agent.critic(data["obs"], agent.actor(data["obs"]))[0] @ WEIGHTS
-    torch.testing.assert_close(agent.update_actor(data)["actor"], -(data["weight"] * value).mean().detach())
+    torch.testing.assert_close(agent.update_actor(data)["loss/actor"], -(data["weight"] * value).mean().detach())
 
 
 def test_vector_discrete_sac_target_has_every_reward(build: Build) -> None:

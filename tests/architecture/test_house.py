@@ -29,8 +29,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "module", "types", "spaces", "errors", "memory",
     ),
     "agents": (
-        "agents", "core.agent", "core.parts", "core.state", "core.means", "core.schedule", "core.random", "functional",
-        "networks",
+        "agents", "core.agent", "core.parts", "core.state", "core.accumulator", "core.schedule", "core.random",
+        "functional", "networks",
         "buffers.rollout", "nested", "indexed", "config.schema", "registry", "types", "spaces", "errors",
     ),
     "core": (

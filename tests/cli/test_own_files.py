@@ -64,7 +64,7 @@ class Climber(Agent):
 
     def update(self, batch, ctx):
         self.best.copy_(batch["params"][batch["fitness"].argmax()])
-        return {"best": batch["fitness"].max()}
+        return {"loss/best": batch["fitness"].max()}
 '''
 
 NETWORK = '''

@@ -22,16 +22,18 @@ def algo(**section: Any) -> dict[str, Any]:
 def test_metrics_of_the_last_update_are_no_state_any_more() -> None:
     state = {
         "trainer._extra_state": {"progress": {}, "metrics": {"critic": 4}},
-        "_extra_state": {"steps": 9, "measures": {"regret": (2.0, 4, 8.0), "best_arm": (0.0, 0, 3.0)}},
+        "_extra_state": {"steps": 9, "episodes": [], "measures": {"regret": (2.0, 4, 8.0), "best_arm": (0.0, 0, 3.0)}},
     }
     assert renamed_state(state, 4, "ucb") == {
         "trainer._extra_state": {"progress": {}},
         "_extra_state": {"steps": 9},
-        "means._extra_state": {},
-        "measures._extra_state": {
-            "recent": {"regret": (2.0, 4)},
-            "totals": {"regret": 8.0, "best_arm": 3.0},
+        "metrics._extra_state": {
+            "updates": {},
+            "logged": {},
+            "recent": {"train/regret": (2.0, 4)},
+            "totals": {"train/regret": 8.0, "train/best_arm": 3.0},
             "rows": [],
+            "episodes": [],
         },
     }
 

@@ -445,7 +445,7 @@ def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, buil
         loop.tick()
     other = build(toy(algo), begin=False)
     check_resuming(loop, other)
-    assert (loop.steps, loop.updates, loop.episodes) == (other.steps, other.updates, other.episodes)
+    assert (loop.steps, loop.updates, loop.metrics.episodes) == (other.steps, other.updates, other.metrics.episodes)
 
 
 @pytest.mark.parametrize("algo", [one for one in BY_CLASS if one.values[0] in LEARNERS])

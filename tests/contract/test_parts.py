@@ -68,7 +68,7 @@ def test_any_policy_learner_takes_the_parts(algo: str, build: Build) -> None:
     loop: Any = train(build(put(toy(algo), own)), 3)
     assert [name for name in loop.agent.spec.obs] == ["goal", "obs"]
     assert not any(optim.fault for _, optim in optims(loop))
-    assert {"representation_obs", "rnd", "bonus"} <= list(rows_until(loop.updates + 1, loop))[-1].keys()
+    assert {"loss/representation_obs", "loss/rnd", "loss/bonus"} <= list(rows_until(loop.updates + 1, loop))[-1].keys()
 
 
 @pytest.mark.parametrize("algo", LEARNERS)

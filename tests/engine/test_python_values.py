@@ -175,7 +175,7 @@ def variant(algo: str, method: str, place: str, moment: str, series: str) -> typ
     def replay_update(self: Any, batch: Any, *rest: Any) -> Any:
         out = getattr(base, method)(self, batch | {"reward": batch["reward"] * self.number()}, *rest)
         metrics = out[0] if isinstance(out, tuple) else out
-        metrics["coefficient"] = torch.as_tensor(float(self.number()))
+        metrics["loss/coefficient"] = torch.as_tensor(float(self.number()))
         return out
 
     changed = policy_loss if method == "policy_loss" else replay_update

@@ -31,9 +31,9 @@ def finds(loop: Any, steps: int = STEPS) -> float:
     """Returns the fraction of episodes in the last tenth of the steps that found the treasure."""
     while loop.steps < steps:
         if loop.steps < 0.9 * steps:
-            loop.episodes = []
+            loop.metrics.episodes = []
         loop.tick()
-    share = sum(episode.success for episode in loop.episodes) / len(loop.episodes)
+    share = sum(episode.success for episode in loop.metrics.episodes) / len(loop.metrics.episodes)
     print(f"{share:.3f}")
     return share
 

@@ -23,7 +23,7 @@ def evaluations(build: Callable[..., Loop], values: dict[str, Any], dim: int, **
     loop = build(put(values, {"env.kwargs": {"dim": dim}, **more}))
     while loop.steps < 20_000:
         metrics = loop.tick()
-        if metrics and metrics["fitness_best"] > -1e-8:
+        if metrics and metrics["loss/fitness_best"] > -1e-8:
             return loop.steps
     return 20_000
 

@@ -26,7 +26,7 @@ def test_four_skills_are_told_apart_and_end_apart(seed: int, build: Build) -> No
     right, metrics = [], {}
     while loop.steps < loop.horizon:
         metrics = loop.tick() or metrics
-        right.append(metrics.get("diayn_accuracy", torch.zeros(())))
+        right.append(metrics.get("loss/diayn_accuracy", torch.zeros(())))
     ends, skills = ends_of(loop)
     centres = torch.stack([ends[skills == skill].mean(0) for skill in range(4)])
     between = torch.pdist(centres).min().item()

@@ -72,7 +72,7 @@ def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_p
     metrics = loop.tick()
     shown = loop.batch["shown"] & (loop.batch["weight"] > 0)
     assert loop.steps == 16 and not shown[:, :2].any()
-    assert metrics["demo_steps"] == shown.sum() > 0
+    assert metrics["loss/demo_steps"] == shown.sum() > 0
     assert equal(loop.batch["action"].T[loop.batch["shown"].T][:4], dive(loop)["action"])
     assert loop.buffer.reward_demos[0]["kind"] == "given"
 

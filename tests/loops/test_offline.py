@@ -49,7 +49,7 @@ def test_offline_no_environment_is_stepped_and_a_step_is_an_update(algo: str, bu
     object.__setattr__(loop.env, "step", None)
     for _ in range(7):
         loop.tick()
-    assert loop.steps == loop.updates == 7 and not loop.episodes
+    assert loop.steps == loop.updates == 7 and not loop.metrics.episodes
     assert equal(obs, loop.obs) and not equal(before, weights(loop))
 
 

@@ -60,7 +60,7 @@ def test_with_lag_updates_are_made_while_the_step_is_under_way_and_without_it(bu
         ("begin", 6), ("update", 6), ("step", 6),
     ]  # fmt: skip
     assert loop.steps == len(loop.buffer) == 8
-    assert metrics["lag"] == 1, "the step just taken was chosen one update ago"
+    assert metrics["loss/lag"] == 1, "the step just taken was chosen one update ago"
 
 
 @pytest.mark.parametrize("algo", ["sac", "prioritized_dqn"])

@@ -116,7 +116,7 @@ def test_a_late_rollout_keeps_the_probabilities_of_the_policy_that_acted(build: 
         metrics: Any = {}
         while loop.updates <= acted:
             metrics = loop.tick()
-        assert metrics["lag"] == min(acted, 2), "updates since the policy that acted"
+        assert metrics["loss/lag"] == min(acted, 2), "updates since the policy that acted"
         obs, action, kept = (loop.batch[key] for key in ("obs", "action", "log_prob"))
         with torch.no_grad():
             moved = [(policy(obs).log_prob(action) - kept).abs().max().item() for policy in policies[acted:]]

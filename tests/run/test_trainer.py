@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from rlrun.config.schema import StopWhenConfig, TrainerConfig
+from rlrun.core.accumulator import Accumulator
 from rlrun.core.clock import Clock
-from rlrun.core.means import Means
-from rlrun.core.measures import Measures
 from rlrun.core.state import Optim
 from rlrun.errors import RunError
 from rlrun.run.evaluation import EvaluationInterruptedError
@@ -46,11 +45,9 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
-        self.clock, self.episodes, self.restarted = Clock(), [], []
+        self.clock, self.restarted = Clock(), []
         self.env_parameters: Callable[[], dict[str, float]] = dict
-        self.measures = Measures(window=1)
-        self.logged: dict[str, tuple[float, int]] = {}
-        self.means = Means()
+        self.metrics = Accumulator()
         self.env = SimpleNamespace(device=torch.device("cpu"), reports_success=False)
         self.agent = SimpleNamespace(report=lambda: {"epsilon": torch.tensor(0.5)})
         self.schedules = SimpleNamespace(report=dict)
@@ -72,9 +69,9 @@ class Run(nn.Module):
     def tick(self) -> dict[str, torch.Tensor]:
         self.steps += self.stride
         self.updates += 1
-        self.episodes.append(Episode(float(self.steps), self.stride))
-        metrics = {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
-        self.means.add(metrics)
+        self.metrics.episodes.append(Episode(float(self.steps), self.stride))
+        metrics = {"loss/critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
+        self.metrics.add(metrics)
         return metrics
 
     def fetch_episodes(self) -> None: ...
@@ -188,7 +185,7 @@ def test_success_metrics_are_those_of_the_episodes_since_the_last_row() -> None:
 
     def tick() -> dict[str, torch.Tensor]:
         run.steps += run.stride
-        run.episodes.append(Episode(0.0, 4, 0, True, *next(reports)))
+        run.metrics.episodes.append(Episode(0.0, 4, 0, True, *next(reports)))
         return {}
 
     run.tick = tick  # type: ignore[method-assign]
@@ -250,7 +247,7 @@ def test_interrupted_evaluation_is_repeated_after_the_resume() -> None:
     assert run.run() == "stopped"
     assert run.steps == 8 and run.saved == ["step_000000008"] and not run.rows
     resumed.trainer.load(run.trainer.state(), {"wall_s": 0.0})
-    resumed.steps, resumed.episodes = run.steps, run.episodes
+    resumed.steps, resumed.episodes = run.steps, run.metrics.episodes
     assert resumed.run() == "done"
     assert [row["step"] for row in resumed.rows] == [8, 12]
     assert [row["train/episodes"] for row in resumed.rows] == [2, 3]

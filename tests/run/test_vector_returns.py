@@ -97,7 +97,7 @@ def test_scalar_algorithms_refuse_reward_vectors(algo: str, build: Callable[...,
 def test_an_agent_learns_from_vectors_and_its_episodes_are_weighed(algo: str, build: Callable[..., Loop]) -> None:
     loop: Any = build(vectors(algo, **{"algo.reward_weights.weights": [2.0, 0.25], "env.normalize.kind": "reward"}))
     train(loop, 2)
-    assert loop.episodes[0][:2] == ([6.0, -12.0], 3)
+    assert loop.metrics.episodes[0][:2] == ([6.0, -12.0], 3)
     assert loop.objective == Objective((2.0, 0.25), (None, None))
     assert loop.batch["reward"].shape[:-1] == loop.batch["weight"].shape
 

@@ -41,7 +41,7 @@ def keys_of_later_version(killed: Path, monkeypatch: pytest.MonkeyPatch) -> set[
 
     def update_of_later_version(self: DQN, *args: Any) -> Any:
         metrics, priority = update(self, *args)
-        return {f"new_{name}": value for name, value in metrics.items()}, priority
+        return {name.replace("/", "/new_"): value for name, value in metrics.items()}, priority
 
     monkeypatch.setattr(DQN, "update", update_of_later_version)
     monkeypatch.setattr(history, "CHANGES", (*history.CHANGES, change))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3, format_4, format_5
+from rlrun.config import format_3, format_4, format_5, format_6
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
@@ -118,6 +118,7 @@ CHANGES: tuple[Change, ...] = (
         ),
         remeasured=format_5.REMEASURED,
     ),
+    Change(restate=format_6.restate),  # from format 5 to 6
 )
 FORMAT = len(CHANGES) + 1
 KEY = "format"  # key of config.yaml; missing in format 1

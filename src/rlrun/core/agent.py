@@ -110,5 +110,6 @@ class Agent(nn.Module):
         raise NotImplementedError
 
     def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
-        """Learns from a batch and returns metrics, optionally with new priorities [batch] for prioritised replay."""
+        """Learns from a batch and returns metrics such as `loss/actor`, optionally with new priorities [batch] for
+        prioritised replay."""
         raise NotImplementedError

@@ -1,15 +1,10 @@
 """Collects metrics of the user: numbers that agents, environments and callbacks log."""
 
 from collections import deque
-from collections.abc import Iterable
 
 Logged = list[tuple[str, float]]
 """Names and values, in the order in which they were logged."""
 
-LoggedMeans = dict[str, tuple[float, int]]
-"""By name: sum and number of the values since the last row."""
-
-PREFIX = "custom/"  # prefix of the metrics
 MOST = 100_000  # numbers that are kept until a run takes them; without a run, nobody does
 
 _logged: deque[tuple[str, float]] = deque(maxlen=MOST)
@@ -34,17 +29,3 @@ def take_logged() -> Logged:
     found = [*_logged]
     _logged.clear()
     return found
-
-
-def add_logged(means: LoggedMeans, numbers: Iterable[tuple[str, float]]) -> None:
-    """Adds logged numbers to the means."""
-    for name, value in numbers:
-        total, count = means.get(name, (0.0, 0))
-        means[name] = (total + value, count + 1)
-
-
-def drain_logged(means: LoggedMeans) -> dict[str, float]:
-    """Returns the metrics since the last call, and empties the means."""
-    metrics = {f"{PREFIX}{name}": total / count for name, (total, count) in means.items()}
-    means.clear()
-    return metrics

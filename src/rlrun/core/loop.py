@@ -5,18 +5,16 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from rlrun.core.accumulator import Accumulator
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.collector import Collector, Timestep
 from rlrun.core.curriculum import Curriculum
-from rlrun.core.logged import LoggedMeans, add_logged
-from rlrun.core.means import Means
-from rlrun.core.measures import Measures
 from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
-from rlrun.types import Batch, Context, Episode, Metrics, Step, measured
+from rlrun.types import Batch, Context, Metrics, Step, measured
 
 
 class Loop(Module):
@@ -36,16 +34,13 @@ class Loop(Module):
         self.steps = self.updates = 0
         self.clock = Clock()
         self.collector = Collector(agent, addons, env, self.clock)
-        # The trainer reads and empties the next two lists.
-        self.episodes: list[Episode] = []  # that ended
-        self.restarted: list[str] = []  # a line for each environment that failed and was created again
+        # a line for each environment that failed and was created again; the trainer reads and empties it
+        self.restarted: list[str] = []
         self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by `key=value` of its setting
-        self.means = Means(env.device)  # metrics of the updates since the last log row
-        self.logged: LoggedMeans = {}  # numbers that the user's code has logged
+        # moving averages are over a 20th of the run
+        self.metrics = Accumulator(env.device, window=max(1, horizon // env.spec.num_envs // 20))
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.schedules = Schedules({})  # of hyperparameters
-        # measures that environments and agents report, with moving averages over a 20th of the run
-        self.measures = Measures(window=max(1, horizon // env.spec.num_envs // 20))
         self.batch: Batch | None = None  # batch of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
@@ -85,7 +80,7 @@ class Loop(Module):
     def count_update(self, metrics: Metrics) -> Metrics:
         """Counts an update, and adds its metrics to the means of the next log row. Returns the metrics."""
         self.updates += 1
-        self.means.add(metrics)
+        self.metrics.add(metrics)
         self.clock.lap("update")
         return metrics
 
@@ -113,12 +108,12 @@ class Loop(Module):
         self.steps += self.env.spec.num_envs
         info = step.info
         if numbers := measured(timestep.extras):
-            self.measures.add(numbers)
-        self.episodes.extend(info["episodes"])
+            self.metrics.measure(numbers)
+        self.metrics.episodes.extend(info["episodes"])
         if len(info) > 1:
             self.restarted.extend(info.get("restarted", ()))
-            self.measures.add(info.get("measures", {}))
-            add_logged(self.logged, info.get("logged", ()))
+            self.metrics.measure(info.get("measures", {}))
+            self.metrics.log(info.get("logged", ()))
         if self.curriculum is not None:
             self.curriculum.observe(info["episodes"])
         return step
@@ -136,7 +131,7 @@ class Loop(Module):
 
     def fetch_episodes(self) -> None:
         """Reads the episodes that ended in a simulator on a GPU. Called rarely, because it waits for the GPU."""
-        self.episodes.extend(self.env.pending_episodes())
+        self.metrics.episodes.extend(self.env.pending_episodes())
 
     @property
     def obs(self) -> Any:
@@ -158,24 +153,19 @@ class Loop(Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         self.fetch_episodes()
-        state = {
+        return {
             "steps": self.steps,
             "updates": self.updates,
             "horizon": self.horizon,
-            "episodes": [tuple(episode) for episode in self.episodes],
             "obs": self.obs,
             "carry": self.carry,
         }
-        if self.logged:
-            state["logged"] = self.logged
-        return state
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores the state. Raises ValueError if a value has a wrong type, because snapshots may be untrusted."""
-        for name, now in ({"logged": self.logged} | self.get_extra_state()).items():
+        for name, now in self.get_extra_state().items():
             value = on(self.env.device, state.get(name, now))
             expected = Tensor if isinstance(now, Tensor) else type(now)
             if now is not None and not isinstance(value, expected):
                 raise ValueError(f"{name} is no {type(now).__name__}")
             setattr(self, name, value)
-        self.episodes = [Episode(*episode)._replace(length=int(episode[1])) for episode in self.episodes]

@@ -64,7 +64,8 @@ class Demonstrations(OnPolicy):
         if (self.updates + 1) % self.buffer.cfg.save_every == 0:
             self.exchange()
         steps = sum(len(demo["reward"]) for demo in shown)
-        counts = {"demo_steps": steps, "reward_demos": len(self.buffer.reward_demos), "rho": self.buffer.rho}
+        num_demos = len(self.buffer.reward_demos)
+        counts = {"loss/demo_steps": steps, "loss/reward_demos": num_demos, "loss/rho": self.buffer.rho}
         return metrics | {name: value.new_tensor(count) for name, count in counts.items()}
 
     def draw(self, rollout: Batch) -> list[Demo]:

@@ -81,8 +81,8 @@ class OffPolicy(Loop):
         for _ in range(num_updates):
             metrics = self.update()
         if metrics and self.cfg.lag:
-            lag = {"lag": torch.tensor(float(num_updates))}
-            self.means.add(lag)
+            lag = {"loss/lag": torch.tensor(float(num_updates))}
+            self.metrics.add(lag)
             metrics = metrics | lag
         return metrics
 

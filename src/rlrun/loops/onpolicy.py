@@ -58,7 +58,7 @@ class OnPolicy(Loop):
             return {}
         metrics = self.learn(self.waiting.pop(0), ctx)
         if self.cfg.lag:  # number of updates since the rollout was collected
-            metrics["lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
+            metrics["loss/lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
         return self.count_update(metrics)
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:

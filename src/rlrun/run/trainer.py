@@ -12,7 +12,7 @@ import torch
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import BrokenOffError
 from rlrun.core.callback import Callbacks
-from rlrun.core.logged import add_logged, drain_logged, take_logged
+from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
@@ -90,7 +90,7 @@ class Trainer:
         self.callbacks = Callbacks() if callbacks is None else callbacks
         self.rules = StoppingRules(cfg.stop_when)
         self.stop_reason: str | None = None  # set by a rule or a callback that ends the run
-        self.called_for = 0  # number of `loop.episodes` for which callbacks have been called
+        self.called_for = 0  # number of `loop.metrics.episodes` for which callbacks have been called
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
@@ -150,7 +150,7 @@ class Trainer:
         metrics = self.loop.tick()
         if self.callbacks:
             self.call_for_episodes()
-        add_logged(self.loop.logged, take_logged())
+        self.loop.metrics.log(take_logged())
         if metrics and self.loop.env.device.type == "cpu":  # on a GPU, reading the flag waits for the GPU
             self.check_faults()
         if self.loop.restarted:
@@ -159,9 +159,10 @@ class Trainer:
 
     def call_for_episodes(self) -> None:
         """Calls the callbacks for every episode that has ended since the last call."""
-        for episode in self.loop.episodes[self.called_for :]:
+        episodes = self.loop.metrics.episodes
+        for episode in episodes[self.called_for :]:
             self.callbacks.end_episode(episode)
-        self.called_for = len(self.loop.episodes)
+        self.called_for = len(episodes)
 
     def stop(self, reason: str) -> None:
         """Ends the run after the current step."""
@@ -202,15 +203,15 @@ class Trainer:
             take_logged()  # numbers of the evaluation are no metrics of the training
             progress.final_return = values["eval/return_mean"]
             self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
-        losses = {f"loss/{name}": float(mean) for name, mean in loop.means.drain().items()}
+        losses = {name: float(mean) for name, mean in loop.metrics.drain().items()}
         for name, value in losses.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at step {loop.steps}")
         values |= self.episode_metrics() | self.agent_metrics() | losses
         row = {"step": loop.steps, "wall_s": self.elapsed()} | values
         self.callbacks.call("on_row", row)
-        add_logged(loop.logged, take_logged())
-        row |= drain_logged(loop.logged)
+        loop.metrics.log(take_logged())
+        row |= loop.metrics.drain_logged()
         self.log.row(row)
         self.see(row)
         progress.logged_until = loop.steps
@@ -229,13 +230,13 @@ class Trainer:
 
     def episode_metrics(self) -> dict[str, float]:
         """Returns metrics of the episodes since the last row, the mean return of all episodes, and the environments'
-        measures. Resets the lists of episodes."""
+        measures. Empties the list of episodes."""
         loop, progress = self.loop, self.progress
         loop.fetch_episodes()
         if self.callbacks:
             self.call_for_episodes()
         self.called_for = 0
-        ended, loop.episodes = loop.episodes, []
+        ended = loop.metrics.drain_episodes()
         progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": progress.episodes}
         if ended:
@@ -248,9 +249,7 @@ class Trainer:
             values["train/return_smooth"] = progress.returns / progress.episodes
             values["train/length_mean"] = sum(episode.length for episode in ended) / len(ended)
             values |= components("train", returns) | self.success_metrics(ended)
-        for name, value in loop.measures.drain().items():
-            values[f"train/{name}"] = value
-        return values
+        return values | loop.metrics.drain_measures()
 
     def success_metrics(self, ended: list[Episode]) -> dict[str, float]:
         """Returns the fractions of episodes and of steps with success, once an environment has reported any."""
@@ -339,7 +338,7 @@ class Trainer:
         self.loop.load_state_dict(state)
         self.callbacks.load_state_dict({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
         self.loop.set_parameters()
-        self.called_for = len(self.loop.episodes)
+        self.called_for = len(self.loop.metrics.episodes)
         self.progress = _progress.validate_python(own["progress"])
         self.wall_s = float(clocks["wall_s"])
 

@@ -43,7 +43,7 @@ class HillClimber(Agent):
         if score > self.score:
             self.best.copy_(batch["params"][place])
             self.score.copy_(score)
-        return {"best": self.score.clone()}
+        return {"loss/best": self.score.clone()}
 
 
 @register("network", "fourier")

@@ -139,7 +139,7 @@ class Predictive(Addon):
             huber = F.smooth_l1_loss(predicted, target, reduction="none")
             error = average(huber.mean(-1), mask)
             loss = loss + self.cfg.decode[name] * error
-            metrics[f"representation_{name}"] = error.detach()
+            metrics[f"loss/representation_{name}"] = error.detach()
         self.optim.step(loss)
         return metrics
 

@@ -133,7 +133,7 @@ class LagrangianWeights(Addon):
             self.fresh = False
         metrics: Metrics = {}
         for i, weight in enumerate(self.weights().unbind()):
-            metrics[f"reward_weight_{i}"] = weight
+            metrics[f"loss/reward_weight_{i}"] = weight
         return metrics
 
     @kernel

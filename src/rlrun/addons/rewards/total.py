@@ -36,7 +36,7 @@ class RewardSum(Addon):
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         if not self.reward_modules:
             return {}
-        return {"bonus": batch_mean(batch["bonus"])}
+        return {"loss/bonus": batch_mean(batch["bonus"])}
 
 
 def rewarding(

@@ -94,7 +94,7 @@ class CrossQ(Agent):
         critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())
-        return {"critic": critic_loss.detach(), "q": batch_mean(q)}
+        return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q)}
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
@@ -104,5 +104,5 @@ class CrossQ(Agent):
         q = self.ensemble.actor(z)
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)
-        metrics = {"actor": actor_loss.detach(), "entropy": -batch_mean(log_prob.detach())}
+        metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob.detach())}
         return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])

@@ -106,7 +106,7 @@ class MDQ(Agent):
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())
         entropy = self.actor.dims * math.log(self.cfg.bins) - divergence
-        metrics = {"critic": critic_loss.detach(), "q": batch_mean(q), "entropy": batch_mean(entropy)}
+        metrics = {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q), "loss/entropy": batch_mean(entropy)}
         return metrics | self.entropy.adjust(entropy, batch["weight"]), of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> tuple[Tensor, Tensor]:
@@ -130,7 +130,7 @@ class MDQ(Agent):
         error = self.actor.value(batch["obs"], action, self.entropy.temperature) - q
         actor_loss = weighted_mean(error**2, batch["weight"])
         self.actor_optim.step(actor_loss)
-        return {"actor": actor_loss.detach()}
+        return {"loss/actor": actor_loss.detach()}
 
 
 def default_target(dims: int, bins: int) -> float:

@@ -116,7 +116,7 @@ class SAC(Agent):
         critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())
-        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
+        return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def stored_values(self, batch: Batch) -> Tensor:
         """Returns the predictions for the stored actions, [members, batch, ...]."""
@@ -142,7 +142,7 @@ class SAC(Agent):
         # the optimiser computes the gradients of the actor's weights only, so the critics do not change
         actor_loss = weighted_mean(self.actor_loss(batch, q, log_prob), batch["weight"])
         self.actor_optim.step(actor_loss)
-        metrics = {"actor": actor_loss.detach(), "entropy": -batch_mean(log_prob.detach())}
+        metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob.detach())}
         return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -183,7 +183,7 @@ class TAAC(Agent):
         critic_loss = ensemble_mean(losses, batch["weight"].flatten())
         self.critic_optim.step(critic_loss)
         priority = of_sequences(of_ensemble(errors.detach()).view_as(target_q), batch["weight"])
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}, priority
+        return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q.detach())}, priority
 
     def target_q(self, batch: Batch, noise: Tensor, switch_noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns compare-through targets [time, batch] for Q(s, tau), with V(s) = sum_b P(b) min_i Q_i(s, tau_b)."""
@@ -223,13 +223,13 @@ class TAAC(Agent):
         entropy = -log_prob.detach()
         switch_entropy = binary_entropy(logit)
         metrics = {
-            "actor": actor_loss.detach(),
-            "entropy": batch_mean(entropy),
-            "switch_entropy": batch_mean(switch_entropy),
+            "loss/actor": actor_loss.detach(),
+            "loss/entropy": batch_mean(entropy),
+            "loss/switch_entropy": batch_mean(switch_entropy),
         }
         metrics |= self.entropy.adjust(entropy, weight)
         adjusted = self.switch_entropy.adjust(switch_entropy, weight)
-        return metrics | {f"switch_{name}": value for name, value in adjusted.items()}
+        return metrics | {name.replace("/", "/switch_"): value for name, value in adjusted.items()}
 
 
 def binary_entropy(logit: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class TD3(Agent):
         critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())
-        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
+        return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)
@@ -124,7 +124,7 @@ class TD3(Agent):
         q = self.action_gradient.follow(self.actor_q(batch, action), action)
         actor_loss = -weighted_mean(q, batch["weight"])
         self.actor_optim.step(actor_loss)
-        return {"actor": actor_loss.detach()}
+        return {"loss/actor": actor_loss.detach()}
 
     def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         """Returns the first critic's value of the actor's action, [batch]."""

@@ -48,4 +48,4 @@ class FixedPolicy(Agent):
         return dist.sample(dist.noise(self.noise)), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        return {"reward": batch_mean(rollout["reward"])}
+        return {"loss/reward": batch_mean(rollout["reward"])}

@@ -67,4 +67,4 @@ class LinearPosterior(Agent):
         self.first_pulls.update(ctx)
         pulls = flat(rollout)
         self.regression.add(self.flatten(pulls["obs"]), pulls["action"], pulls["reward"], pulls["weight"])
-        return {"reward": batch_mean(pulls["reward"])}
+        return {"loss/reward": batch_mean(pulls["reward"])}

@@ -66,4 +66,4 @@ class MultiArmed(Agent):
         cell = self.context(pulls["obs"]) * self.arms + pulls["action"]
         self.counts.view(-1).index_add_(0, cell, weight)
         self.totals.view(-1).index_add_(0, cell, weight * pulls["reward"])
-        return {"reward": batch_mean(pulls["reward"])}
+        return {"loss/reward": batch_mean(pulls["reward"])}

@@ -134,7 +134,7 @@ class NeuralGreedy(Agent):
     def fit(self, batch: Batch, draws: Batch) -> Metrics:
         loss = self.loss(batch, draws)
         norm = self.optim.step(loss)
-        return {"loss": loss.detach(), "grad_norm": norm}
+        return {"loss/loss": loss.detach(), "loss/grad_norm": norm}
 
     def loss(self, batch: Batch, draws: Batch) -> Tensor:
         """Returns the mean squared error of the predicted rewards of the pulled arms, 0-d."""

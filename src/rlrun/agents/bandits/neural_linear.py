@@ -52,7 +52,7 @@ class NeuralLinear(NeuralGreedy):
         self.first_pulls.update(ctx)
         new_pulls = ctx.data.since(int(self.num_added))
         self.add(new_pulls)
-        return {"reward": batch_mean(batch["reward"])}
+        return {"loss/reward": batch_mean(batch["reward"])}
 
     @torch.no_grad()
     def add(self, pulls: Batch) -> None:

@@ -53,7 +53,7 @@ class ParameterNoise(NeuralGreedy):
         metrics = super().update(batch, ctx)
         sample = ctx.data.sample(self.cfg.noise_batch_size)
         self.adapt(sample["obs"])
-        return metrics | {"noise_std": self.noise_std.clone()}
+        return metrics | {"loss/noise_std": self.noise_std.clone()}
 
     @torch.no_grad()
     def adapt(self, obs: Any) -> None:

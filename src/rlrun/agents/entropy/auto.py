@@ -42,7 +42,7 @@ class Auto(EntropyCoefficient):
         gap = weighted_mean(self.target - entropy, weight)
         self.optim.step(-self.log_alpha * gap)
         self.limit()
-        return {"alpha": alpha}
+        return {"loss/alpha": alpha}
 
     @torch.no_grad()
     def limit(self) -> None:

@@ -51,9 +51,9 @@ class Components(EntropyCoefficient):
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
         """Adjusts every coefficient to the entropy of its component; entropy [batch, components]."""
-        metrics = {"entropy": average(entropy.sum(-1), weight)}
+        metrics = {"loss/entropy": average(entropy.sum(-1), weight)}
         for name, one, own in zip(self.names, self.coefficients, entropy.unbind(-1), strict=True):
-            metrics[f"entropy_{name}"] = average(own, weight)
+            metrics[f"loss/entropy_{name}"] = average(own, weight)
             for key, value in one.adjust(own, weight).items():
                 metrics[f"{key}_{name}"] = value
         return metrics

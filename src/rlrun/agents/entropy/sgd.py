@@ -43,4 +43,4 @@ class Sgd(EntropyCoefficient):
         self.average.add(average(entropy, weight))
         gap = self.average.mean() - self.target
         self.optim.step(self.log_alpha * gap)
-        return {"alpha": self.alpha, "entropy_gap": gap}
+        return {"loss/alpha": self.alpha, "loss/entropy_gap": gap}

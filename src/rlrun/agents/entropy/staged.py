@@ -79,7 +79,7 @@ class Staged(EntropyCoefficient):
         falls = (current < previous).float()
         change = self.drift(current, falls, filling) + self.steer(current, falls)
         self.log_alpha.add_(change).clamp_(min=self.min_log_alpha)
-        return {"alpha": self.alpha, "entropy_stage": self.stage.float()}
+        return {"loss/alpha": self.alpha, "loss/entropy_stage": self.stage.float()}
 
     def drift(self, entropy: Tensor, falls: Tensor, filling: Tensor) -> Tensor:
         """Returns the change of log alpha in stage init, 0 in other stages; starts stage free when init ends.

@@ -101,4 +101,4 @@ class CEM(Agent):
         self.covariance.add(1 - rate, elites - centre, rate * self.weights)
         self.mean.copy_(mean)
         std = self.covariance.variances().sqrt().mean()
-        return {"fitness_mean": fitness.mean(), "fitness_best": fitness.max(), "std": std}
+        return {"loss/fitness_mean": fitness.mean(), "loss/fitness_best": fitness.max(), "loss/std": std}

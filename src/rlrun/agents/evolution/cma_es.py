@@ -181,4 +181,4 @@ class CMAES(Agent):
         rank_mu = rates.c_mu * weights
         rows = torch.cat([self.path_c[None], y])
         self.covariance.add(keep, rows, torch.cat([rank_one, rank_mu]))  # (47)
-        return {"fitness_mean": fitness.mean(), "fitness_best": fitness[0], "sigma": self.sigma.clone()}
+        return {"loss/fitness_mean": fitness.mean(), "loss/fitness_best": fitness[0], "loss/sigma": self.sigma.clone()}

@@ -68,7 +68,7 @@ class OpenAIES(Agent):
         utility = shaped(fitness, self.cfg.shaping)
         ascent = utility @ noise / (len(params) * self.cfg.std)
         norm = self.optim.apply(-ascent)
-        return {"fitness_mean": fitness.mean(), "fitness_best": fitness.max(), "grad_norm": norm}
+        return {"loss/fitness_mean": fitness.mean(), "loss/fitness_best": fitness.max(), "loss/grad_norm": norm}
 
 
 def shaped(fitness: Tensor, how: str) -> Tensor:

@@ -73,4 +73,4 @@ class BC(Agent):
         error = cloning_error(self.actor(batch["obs"]), batch["action"])
         loss = weighted_mean(error, batch["weight"])
         self.optim.step(loss)
-        return {"cloning": loss.detach()}
+        return {"loss/cloning": loss.detach()}

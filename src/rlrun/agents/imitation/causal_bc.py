@@ -75,7 +75,7 @@ class CausalBC(Agent):
         penalty = self.cfg.norm_coef * norm(predicted)
         loss = weighted_mean(penalty - gain, weight)
         self.adversary_optim.step(loss)
-        return {"adversary": loss.detach()}
+        return {"loss/adversary": loss.detach()}
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
@@ -85,7 +85,7 @@ class CausalBC(Agent):
         loss = weighted_mean((gain + cloning).sum(-1), weight)
         self.actor_optim.step(loss)
         squared_residual = (residual.detach() ** 2).sum(-1)
-        return {"actor": loss.detach(), "residual": weighted_mean(squared_residual, weight)}
+        return {"loss/actor": loss.detach(), "loss/residual": weighted_mean(squared_residual, weight)}
 
 
 def norm(x: Tensor) -> Tensor:

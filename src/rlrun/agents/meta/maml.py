@@ -118,8 +118,8 @@ class MAML(Agent):
         adapted = self.advantages(batch["adapted"])
         for _ in range(self.cfg.epochs):
             metrics = self.meta_step(explored, adapted)
-        metrics["return_explored"] = episode_return(batch["explored"])
-        metrics["return_adapted"] = episode_return(batch["adapted"])
+        metrics["loss/return_explored"] = episode_return(batch["explored"])
+        metrics["loss/return_adapted"] = episode_return(batch["adapted"])
         return metrics
 
     def meta_step(self, explored: Batch, adapted: Batch) -> Metrics:
@@ -129,7 +129,7 @@ class MAML(Agent):
         surrogate = clipped_surrogate(ratio, adapted["advantage"], self.cfg.clip_range)
         loss = -batch_mean(per_task(surrogate, adapted))
         norm = self.optim.step(loss)
-        return {"actor": loss.detach(), "ratio": batch_mean(ratio.detach()), "grad_norm": norm}
+        return {"loss/actor": loss.detach(), "loss/ratio": batch_mean(ratio.detach()), "loss/grad_norm": norm}
 
     def adapt(self, params: Tensor, explored: Batch) -> Tensor:
         """Returns the weights of every task after the inner step, [tasks, P].

@@ -174,9 +174,13 @@ class MuZero(Agent):
         # losses of the unrolled steps are divided by their number (appendix G)
         loss = (root_loss + unrolled_loss / self.cfg.unroll_steps) * batch["weight"]
         norm = self.optim.step(batch_mean(loss))
-        losses = {"value": value_loss, "reward": reward_loss, "policy": policy_loss}
-        metrics = {f"{name}_loss": batch_mean(part.detach()) for name, part in losses.items()}
-        return metrics | {"grad_norm": norm}, error
+        metrics = {
+            "loss/value_loss": batch_mean(value_loss.detach()),
+            "loss/reward_loss": batch_mean(reward_loss.detach()),
+            "loss/policy_loss": batch_mean(policy_loss.detach()),
+            "loss/grad_norm": norm,
+        }
+        return metrics, error
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

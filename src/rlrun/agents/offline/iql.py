@@ -85,7 +85,7 @@ class IQL(Agent):
         error = expectile_error(advantage, self.cfg.expectile)
         loss = weighted_mean(error, batch["weight"])
         self.value_optim.step(loss)
-        return {"value": loss.detach(), "advantage": batch_mean(advantage.detach())}, advantage.detach()
+        return {"loss/value": loss.detach(), "loss/advantage": batch_mean(advantage.detach())}, advantage.detach()
 
     @kernel
     def update_actor(self, batch: Batch, advantage: Tensor) -> Metrics:
@@ -93,7 +93,7 @@ class IQL(Agent):
         error = cloning_error(self.actor(batch["obs"]), batch["action"])
         loss = weighted_mean(advantage_weights * error, batch["weight"])
         self.actor_optim.step(loss)
-        return {"actor": loss.detach()}
+        return {"loss/actor": loss.detach()}
 
     @kernel
     def update_critic(self, batch: Batch) -> tuple[Metrics, Tensor]:
@@ -106,4 +106,4 @@ class IQL(Agent):
         self.critic_optim.step(loss)
         q = q.detach()
         td_error = (q - target).abs().mean(0)
-        return {"critic": loss.detach(), "q": batch_mean(q)}, td_error
+        return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, td_error

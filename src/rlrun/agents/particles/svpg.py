@@ -135,4 +135,4 @@ class SVPG(Agent):
         direction = svgd_direction(x, -loss_gradients, self.cfg.temperature, bandwidth)
         for optim, ascent in zip(optims, direction, strict=True):
             optim.apply(-ascent)
-        return {"distance": distances.mean().sqrt()}
+        return {"loss/distance": distances.mean().sqrt()}

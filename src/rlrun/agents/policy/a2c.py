@@ -19,8 +19,8 @@ from rlrun.agents.policy.columns import columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import check_division, minibatches
 from rlrun.config.schema import Discounted, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, config
+from rlrun.core.accumulator import Accumulator, over_epochs
 from rlrun.core.agent import Agent, kernel, policy
-from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, kl_k1, kl_k3
@@ -102,12 +102,12 @@ class A2C(Agent):
         epochs: list[Metrics] = []
         for epoch in self.minibatches(data, self.cfg.epochs):
             self.start_epoch(ctx.progress)
-            means = Means()
+            means = Accumulator()
             for batch in epoch:
                 means.add(self.update_minibatch(batch))
                 means.add(self.critic.fit_after(batch))
             epochs.append(means.drain())
-            if self.cfg.target_kl is not None and epochs[-1].get("kl", 0.0) > 1.5 * self.cfg.target_kl:
+            if self.cfg.target_kl is not None and epochs[-1].get("loss/kl", 0.0) > 1.5 * self.cfg.target_kl:
                 break
         return metrics | over_epochs(epochs)
 
@@ -162,26 +162,28 @@ class A2C(Agent):
         dist = self.policy(batch["obs"])
         log_prob = dist.log_prob(batch["action"])
         log_ratio = log_prob - batch["log_prob"]  # of the current policy to that before the update
-        policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
+        policy_loss, parts = self.policy_loss(log_prob, log_ratio, advantage, weight)
+        metrics = {f"loss/{name}": value for name, value in parts.items()}
         entropy_bonus, entropy = self.entropy.bonus(dist, weight)
         loss = policy_loss - entropy_bonus
         if self.critic.in_policy_loss:
             critic_loss = self.critic.loss(batch)
             loss = loss + self.cfg.value_coef * critic_loss
-            metrics["critic"] = critic_loss.detach()
-        metrics["grad_norm"] = self.optim.step(loss)
+            metrics["loss/critic"] = critic_loss.detach()
+        metrics["loss/grad_norm"] = self.optim.step(loss)
         log_ratio = log_ratio.detach()
-        metrics["kl"] = average(kl_k3(log_ratio), weight)
-        metrics["kl_k1"] = average(kl_k1(log_ratio), weight)
-        metrics["actor"] = policy_loss.detach()
-        metrics["entropy"] = entropy.detach()
+        metrics["loss/kl"] = average(kl_k3(log_ratio), weight)
+        metrics["loss/kl_k1"] = average(kl_k1(log_ratio), weight)
+        metrics["loss/actor"] = policy_loss.detach()
+        metrics["loss/entropy"] = entropy.detach()
         return metrics
 
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Returns the policy loss and its metrics; all arguments have one entry for every step of the minibatch.
+        """Returns the policy loss and its metrics, named without `loss/`.
 
+        All arguments have one entry for every step of the minibatch.
         log_prob: current log-probability of the stored action. log_ratio: log_prob minus the stored log-probability.
         """
         return -average(log_prob * advantage, weight), {}

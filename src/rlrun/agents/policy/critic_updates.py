@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from rlrun.buffers.rollout import continues
 from rlrun.config.schema import PositiveFloat, PositiveInt, Scheduled, Size, config
+from rlrun.core.accumulator import Accumulator, over_epochs
 from rlrun.core.agent import kernel
-from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, clipped_value_error, explained_variance
@@ -62,7 +62,7 @@ class CriticUpdate(nn.Module):
         weight = data["weight"]
         value = data["value"].view(*weight.shape, -1)[..., 0]
         target = data["return"].view(*weight.shape, -1)[..., 0]
-        return {"explained_variance": explained_variance(value, target, weight)}
+        return {"loss/explained_variance": explained_variance(value, target, weight)}
 
     def loss(self, batch: Batch) -> Tensor:
         """Returns half the mean squared error to the returns, summed over reward columns; 0-d.
@@ -160,7 +160,7 @@ class OwnOptimizer(CriticUpdate):
     def fit(self, batch: Batch) -> Metrics:
         loss = self.loss(batch)
         self.optim.step(self.agent.value_coef * loss)
-        return {"critic": loss.detach()}
+        return {"loss/critic": loss.detach()}
 
 
 @register("critic_update", "split")
@@ -193,7 +193,7 @@ class First(OwnOptimizer):
         fitted: list[Metrics] = []
         for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size):
             self.optim.tick(progress)
-            means = Means()
+            means = Accumulator()
             for batch in epoch:
                 means.add(self.fit(batch))
             fitted.append(means.drain())

@@ -112,7 +112,7 @@ class QLearning(Agent):
         target = td_target(step["reward"], discount, next_value)
         cell = table * self.q[0].numel() + step["pair"]
         error = move(self.q.view(-1), cell, target, self.rate, step["weight"])
-        return {"td_error": batch_mean(error.abs()), "q": self.q.mean()}
+        return {"loss/td_error": batch_mean(error.abs()), "loss/q": self.q.mean()}
 
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
         """Returns the value of the greedy action in the next state, [env].

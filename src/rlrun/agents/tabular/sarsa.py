@@ -63,7 +63,7 @@ class SARSA(QLearning):
         move_along(self.q.view(-1), self.traces, error, self.rate)
         done = step["terminated"] | step["truncated"]
         self.traces.mul_(~done.unsqueeze(-1))
-        return {"td_error": batch_mean(error.abs()), "q": self.q.mean()}
+        return {"loss/td_error": batch_mean(error.abs()), "loss/q": self.q.mean()}
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"last": self.last, "traces": self.traces}

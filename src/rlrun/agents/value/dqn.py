@@ -141,4 +141,4 @@ class DQN(Agent):
         loss = ensemble_mean(losses, batch["weight"])
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())
-        return {"critic": loss.detach(), "q": batch_mean(q)}, errors.detach().abs().mean(0)
+        return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, errors.detach().abs().mean(0)

@@ -99,7 +99,7 @@ class SoftQ(Agent):
         loss = ensemble_mean(losses, batch["weight"])
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())
-        return {"critic": loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
+        return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, target_critic: Critic) -> Tensor:
         """Returns the target that stands for r + gamma^n sum_a pi(a|s') (Q(s', a) - alpha log pi(a|s')): the soft value
@@ -115,4 +115,4 @@ class SoftQ(Agent):
     def update_alpha(self, batch: Batch) -> Metrics:
         with torch.no_grad():
             entropy = self.distribution(batch["obs"]).entropy()
-        return {"entropy": batch_mean(entropy)} | self.entropy.adjust(entropy, batch["weight"])
+        return {"loss/entropy": batch_mean(entropy)} | self.entropy.adjust(entropy, batch["weight"])

@@ -82,4 +82,8 @@ class MyAlgo(Agent):
         critic_loss = 0.5 * average(error**2, weight)
         entropy = average(dist.entropy(), weight)
         self.optim.step(actor_loss + critic_loss - self.cfg.ent_coef * entropy)
-        return {"actor": actor_loss.detach(), "critic": critic_loss.detach(), "entropy": entropy.detach()}
+        return {
+            "loss/actor": actor_loss.detach(),
+            "loss/critic": critic_loss.detach(),
+            "loss/entropy": entropy.detach(),
+        }

@@ -57,7 +57,7 @@ class SeparateBonus(Addon):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         bonus = batch["reward"][..., -1]
-        metrics = {"bonus": batch_mean(bonus)}
+        metrics = {"loss/bonus": batch_mean(bonus)}
         return metrics | fit_rollout(self.model, batch["explored"])
 
 

@@ -65,7 +65,7 @@ class DIAYN(Intrinsic):
         loss = average(-predicted.log_prob(skill), weight)
         self.optim.step(loss)
         is_correct = (predicted.mode() == skill).to(weight)
-        return {"diayn": loss.detach(), "diayn_accuracy": average(is_correct, weight)}
+        return {"loss/diayn": loss.detach(), "loss/diayn_accuracy": average(is_correct, weight)}
 
 
 def without_goal(obs: Mapping[str, Any]) -> dict[str, Any]:

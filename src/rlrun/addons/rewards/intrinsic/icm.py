@@ -72,4 +72,4 @@ class ICM(Intrinsic):
         forward_loss = average(error, weight)
         beta = self.cfg.forward_coef
         self.optim.step(beta * forward_loss + (1 - beta) * inverse_loss)
-        return {"icm_forward": forward_loss.detach(), "icm_inverse": inverse_loss.detach()}
+        return {"loss/icm_forward": forward_loss.detach(), "loss/icm_inverse": inverse_loss.detach()}

@@ -64,7 +64,7 @@ class RND(Intrinsic):
         error = self.raw_reward(rows)
         loss = average(error, rows["weight"])
         self.optim.step(loss)
-        return {"rnd": loss.detach()}
+        return {"loss/rnd": loss.detach()}
 
 
 class View(nn.Module):

@@ -1,0 +1,28 @@
+"""What changed from format 5 to 6: one module holds all metrics between two log rows, by their names in the rows."""
+
+from typing import Any
+
+LOOP = "_extra_state"
+MEANS = "means._extra_state"
+MEASURES = "measures._extra_state"
+
+
+def restate(state: dict[str, Any]) -> None:
+    """Joins the metrics since the last log row, in place."""
+    if MEANS not in state or MEASURES not in state:
+        return
+    means, measures, loop = state.pop(MEANS), state.pop(MEASURES), dict(state[LOOP])
+    state["metrics._extra_state"] = {
+        "updates": prefixed("loss/", means),
+        "logged": prefixed("custom/", loop.pop("logged", {})),
+        "recent": prefixed("train/", measures["recent"]),
+        "totals": prefixed("train/", measures["totals"]),
+        "rows": [prefixed("train/", row) for row in measures["rows"]],
+        "episodes": loop.pop("episodes"),
+    }
+    state[LOOP] = loop
+
+
+def prefixed(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values with the names of log rows."""
+    return {f"{prefix}{name}": value for name, value in values.items()}

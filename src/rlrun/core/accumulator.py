@@ -1,0 +1,167 @@
+"""Metrics between two log rows: means of updates and of logged numbers, measures of environments, ended episodes."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlrun.functional import fused
+from rlrun.module import Module
+from rlrun.types import Episode, Metrics
+
+LOSS = "loss/"  # prefix of the metrics of updates
+CUSTOM = "custom/"  # prefix of the numbers that the user's code logs
+
+Sums = dict[str, tuple[float, int]]
+"""By name: sum of the values, and their number."""
+
+
+class Accumulator(Module):
+    """Holds metrics, by their names in log rows, until the trainer takes them for the next row.
+
+    An update need not have every metric: each has a count of its own.
+
+    device: of the metrics of updates. window: number of timesteps of the moving averages of measures. It is rounded up
+    to whole log rows, at least one.
+    """
+
+    def __init__(self, device: torch.device | None = None, window: int = 1) -> None:
+        super().__init__()
+        self.device, self.window = device, window
+        self.sums: Metrics = {}  # of the metrics of updates
+        self.counts: dict[str, int] = {}
+        self.logged: Sums = {}
+        self.recent: Sums = {}  # measures since the last log row
+        self.totals: dict[str, float] = {}  # of measures, since the start of the run
+        self.rows: deque[Sums] = deque()  # measures of the latest log rows, as many as the moving average needs
+        self.episodes: list[Episode] = []  # that ended
+
+    @torch.no_grad()
+    def add(self, metrics: Metrics) -> None:
+        """Adds the metrics of one update, 0-d tensors such as `loss/critic`, without waiting for a GPU."""
+        if not metrics:
+            return
+        for name, value in metrics.items():
+            if not isinstance(value, torch.Tensor) or value.dim():
+                shown = type(value).__name__
+                if isinstance(value, torch.Tensor):
+                    shown = f"tensor {[*value.shape]}"
+                raise TypeError(f"the metric {name} is a {shown}; update must return 0-d tensors; do not call .item()")
+            if name not in self.sums:
+                if not name.startswith(LOSS):
+                    raise ValueError(f"the metric {name} of an update must be named {LOSS}{name}, as in log rows")
+                self.sums[name] = torch.zeros_like(value, dtype=torch.get_default_dtype())
+                self.counts[name] = 0
+            self.counts[name] += 1
+        fused.add_all_([self.sums[name] for name in metrics], [*metrics.values()])
+
+    def drain(self) -> Metrics:
+        """Returns the means of the metrics of updates since the last call."""
+        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        self.sums, self.counts = {}, {}
+        return means
+
+    def log(self, numbers: Iterable[tuple[str, float]]) -> None:
+        """Adds numbers that the user's code logs, without the prefix of their metrics."""
+        for name, value in numbers:
+            add_to(self.logged, f"{CUSTOM}{name}", value)
+
+    def drain_logged(self) -> dict[str, float]:
+        """Returns the means of logged numbers since the last call."""
+        means = {name: total / count for name, (total, count) in self.logged.items()}
+        self.logged = {}
+        return means
+
+    def measure(self, values: Mapping[str, np.ndarray]) -> None:
+        """Adds what environments or agents report at one timestep, name -> [num_envs], as means over environments."""
+        for name, row in values.items():
+            key = f"train/{name}"
+            mean = float(row.mean())
+            add_to(self.recent, key, mean)
+            self.totals[key] = self.totals.get(key, 0.0) + mean
+
+    def drain_measures(self) -> dict[str, float]:
+        """Returns metrics per environment: `<name>`, the mean per timestep since the last call; `<name>_smooth`, its
+        moving average; `<name>_total`, the sum since the start of the run."""
+        if self.recent:
+            self.rows.append(self.recent)
+            while sum(map(timesteps, self.rows)) - timesteps(self.rows[0]) >= self.window:
+                self.rows.popleft()
+        values = {}
+        for name, total in self.totals.items():
+            if name in self.recent:
+                values[name] = mean_over([self.recent], name)
+            values[f"{name}_smooth"] = mean_over(self.rows, name)
+            values[f"{name}_total"] = total
+        self.recent = {}
+        return values
+
+    def drain_episodes(self) -> list[Episode]:
+        """Returns the episodes that ended since the last call."""
+        ended, self.episodes = self.episodes, []
+        return ended
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "updates": {name: (float(total), self.counts[name]) for name, total in self.sums.items()},
+            "logged": self.logged,
+            "recent": self.recent,
+            "totals": self.totals,
+            "rows": [*self.rows],
+            "episodes": [tuple(episode) for episode in self.episodes],
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores the state. Raises an exception for other types, because snapshots may be untrusted."""
+        updates = sums(state["updates"])
+        self.sums = {name: torch.tensor(total, device=self.device) for name, (total, _) in updates.items()}
+        self.counts = {name: count for name, (_, count) in updates.items()}
+        self.logged, self.recent = sums(state["logged"]), sums(state["recent"])
+        self.totals = {name: float(total) for name, total in state["totals"].items()}
+        self.rows = deque(map(sums, state["rows"]))
+        self.episodes = [Episode(*episode)._replace(length=int(episode[1])) for episode in state["episodes"]]
+
+
+def add_to(sums: Sums, name: str, value: float) -> None:
+    """Adds a value to the sum of this name."""
+    total, count = sums.get(name, (0.0, 0))
+    sums[name] = (total + value, count + 1)
+
+
+def timesteps(row: Sums) -> int:
+    """Returns the number of timesteps of a log row."""
+    return max(count for _, count in row.values())
+
+
+def mean_over(rows: Iterable[Sums], name: str) -> float:
+    """Returns the mean of a measure per timestep over several log rows, of which at least one has the measure."""
+    found = [row[name] for row in rows if name in row]
+    return sum(total for total, _ in found) / sum(count for _, count in found)
+
+
+def sums(state: dict[str, Any]) -> Sums:
+    """Returns the sums of a snapshot. Raises ValueError or TypeError for other types: snapshots may be untrusted."""
+    return {str(name): (float(total), int(count)) for name, (total, count) in state.items()}
+
+
+LOSSES = ("loss/actor", "loss/critic")
+
+
+def over_epochs(epochs: list[Metrics]) -> Metrics:
+    """Returns the means of the metrics of several epochs.
+
+    With more than one epoch, also the losses of the first and of the last: `loss/critic_first_epoch`,
+    `loss/critic_last_epoch`. They show what the update has changed.
+    """
+    means = Accumulator()
+    for metrics in epochs:
+        means.add(metrics)
+    result = means.drain()
+    if len(epochs) > 1:
+        for name in LOSSES:
+            if name in epochs[0]:
+                result[f"{name}_first_epoch"] = epochs[0][name]
+                result[f"{name}_last_epoch"] = epochs[-1][name]
+    return result
