@@ -262,7 +262,7 @@ OPENERS = {
     "files.py": "the one place for the files of runs",
     "snapshot/atomic.py": "new files, with O_EXCL",
     "telemetry/board.py": "a new file of events",
-    "telemetry/console.py": "/dev/null",
+    "telemetry/stdout.py": "/dev/null",
     "run/provenance.py": "git's index",
     "config/sources.py": "our own YAML, and that of plug-ins",
     "config/keys.py": "the same YAML",

@@ -122,7 +122,7 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
         return
     from rlrun.config.stored import CONFIG, read_config
     from rlrun.telemetry.choice import again
-    from rlrun.telemetry.console import muted_on_error
+    from rlrun.telemetry.stdout import muted_on_error
 
     command = ["rlrun", "resume", str(path)]
     if plugins:

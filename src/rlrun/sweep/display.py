@@ -9,7 +9,7 @@ from rlrun.errors import printable
 from rlrun.sweep.journal import Event
 from rlrun.sweep.trials import Job, Trials
 from rlrun.sweep.view import View
-from rlrun.telemetry.console import muted_on_error, terminal_of_stdout
+from rlrun.telemetry.stdout import muted_on_error, terminal_of_stdout
 from rlrun.telemetry.view import number
 
 if TYPE_CHECKING:

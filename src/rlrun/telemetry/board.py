@@ -1,12 +1,11 @@
 """Writes the rows of metrics.jsonl as TensorBoard scalars.
 
-This module writes event files without `torch.utils.tensorboard` or tensorflow, which would take seconds to import and
-start a writer thread. Format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h
+This module does without `torch.utils.tensorboard` and tensorflow, which would take seconds to import and start a writer
+thread.
 """
 
 import os
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +67,7 @@ class Board:
 
     def __init__(self, folder: Path, past: Sequence[Row], media: Sequence[Medium] = ()):
         from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         files.make_folder(folder)
         for old in folder.glob("*tfevents*"):
@@ -78,7 +78,8 @@ class Board:
             self._origin -= past[-1]["wall_s"]
         name = f"events.out.tfevents.{int(self._origin)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
         self._file = (folder / name).open("xb")
-        self._file.write(_record(Event(wall_time=self._origin, file_version="brain.Event:2").SerializeToString()))
+        self._records = RecordWriter(self._file)
+        self._records.write(Event(wall_time=self._origin, file_version="brain.Event:2").SerializeToString())
         for row in past:
             self._put(row)
         for medium in media:
@@ -100,7 +101,7 @@ class Board:
             image.width, image.height = medium.size()
             image.colorspace = 3
             image.encoded_image_string = medium.content()
-        self._file.write(_record(event.SerializeToString()))
+        self._records.write(event.SerializeToString())
         self._file.flush()
 
     @property
@@ -116,7 +117,7 @@ class Board:
         for tag, value in row.items():
             if tag not in ("step", "wall_s"):
                 event.summary.value.add(tag=tag, simple_value=value)
-        self._file.write(_record(event.SerializeToString()))
+        self._records.write(event.SerializeToString())
 
 
 def _fill_histogram(proto: Any, counts: Sequence[float], edges: Sequence[float]) -> None:
@@ -129,33 +130,3 @@ def _fill_histogram(proto: Any, counts: Sequence[float], edges: Sequence[float])
         proto.sum_squares += count * middle**2
         proto.bucket_limit.append(high)
         proto.bucket.append(count)
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + _checksum(length) + data + _checksum(data)
-
-
-def _checksum(data: bytes) -> bytes:
-    """Returns the CRC-32C of the data, masked as in TFRecord files."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def _table() -> list[int]:
-    """Returns the CRC-32C lookup table, which has one entry for each byte value."""
-    table = []
-    for entry in range(256):
-        for _ in range(8):
-            is_odd = entry & 1
-            entry >>= 1
-            if is_odd:
-                entry ^= 0x82F63B78
-        table.append(entry)
-    return table
-
-
-_CRC32C = _table()

@@ -1,20 +1,15 @@
 """Shows progress to the user: a live panel on a terminal, plain lines elsewhere, or nothing."""
 
-import contextlib
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rlrun.config.schema import config
 from rlrun.registry import register
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
+from rlrun.telemetry.stdout import can_write, muted_on_error, terminal_of_stdout
 from rlrun.telemetry.view import View, clock, closing, number
-
-if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
 
 
 class Display(Protocol):
@@ -119,39 +114,3 @@ def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Di
 
         return Live(view, terminal)
     return Lines(view)
-
-
-def terminal_of_stdout() -> "RichConsole | None":
-    """Returns the terminal that stdout is, or None for a file, a pipe, and a terminal without control codes."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return None
-    import rich.console
-
-    terminal = rich.console.Console(file=sys.stdout)
-    if terminal.is_interactive:  # False for TERM=dumb
-        return terminal
-    return None
-
-
-def can_write(text: str) -> bool:
-    """Returns whether stdout can encode a text."""
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def muted_on_error() -> Iterator[None]:
-    """As a context manager, redirects stdout to /dev/null if writing fails, so that training continues.
-
-    Writing fails if the reader has exited, as with `| head` or a closed terminal.
-    """
-    try:
-        yield
-    except OSError:
-        with contextlib.suppress(OSError, AttributeError):
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, sys.stdout.fileno())
-            os.close(null)

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from rlrun.telemetry.console import Console
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.panel import UNICODE, panel
 from rlrun.telemetry.view import View, closing
@@ -25,7 +24,7 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class Notebook(Console):
+class Notebook:
     """A panel in the output of the cell. Messages are printed below it."""
 
     def __init__(self, view: View):

@@ -11,8 +11,8 @@ from rich.live import Live as RichLive
 from rich.panel import Panel
 from rich.segment import ControlType
 
-from rlrun.telemetry.console import can_write, muted_on_error
 from rlrun.telemetry.panel import PLAIN, UNICODE, Glyphs
+from rlrun.telemetry.stdout import can_write, muted_on_error
 
 Draw = Callable[[int, Glyphs, bool], Panel]  # columns, characters, and whether there are colours -> the panel
 
