@@ -41,7 +41,7 @@ def test_sweep_is_continued_after_a_kill(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     killed = command(*WORDS)
-    while len(journal.read(HOME / "journal.jsonl")) < 2:  # until one of the first runs has ended
+    while len([*journal.read(HOME / "journal.jsonl")]) < 2:  # until one of the first runs has ended
         assert killed.poll() is None, killed.communicate()[0]
         time.sleep(0.01)
     assert main(WORDS) == 2
@@ -53,7 +53,7 @@ def test_sweep_is_continued_after_a_kill(
     assert last.returncode == 0 and "continues after 2 of 2 trials" in output, output
     assert "best of 2 trials" in output and "measured again with 1 fresh seeds" in begun + output
 
-    events = journal.read(HOME / "journal.jsonl")
+    events = [*journal.read(HOME / "journal.jsonl")]
     assert [event["event"] for event in events if event["event"] != "scored"] == [
         "asked", "promoted", "measured_again", "won",
     ]  # fmt: skip
@@ -126,7 +126,7 @@ def test_replay_of_a_winner_that_paused_ends_at_its_rung(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", *RUN, "algo.gamma=uniform(0.9,0.99)", "trials=1", "seeds=1", "winners=0"]) == 0
-    assert journal.read(HOME / "journal.jsonl")[-1]["event"] == "won"
+    assert [*journal.read(HOME / "journal.jsonl")][-1]["event"] == "won"
     assert main(["sweep", "replay", str(HOME)]) == 0
     assert f"equal to {HOME / 'trials' / '0000-FrozenLake-s0'}" in capsys.readouterr().out
     assert '"status": "paused"' in (HOME / "replay/summary.json").read_text()

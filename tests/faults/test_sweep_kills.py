@@ -47,7 +47,7 @@ def kill_all_in(folder: Path) -> None:
 def table() -> tuple[list[str], dict[str, str]]:
     """Returns the decisions and results in an order that does not depend on speed, and the digests of all runs."""
     (home,) = HOME.iterdir()
-    events: list[dict[str, Any]] = journal.read(home / "journal.jsonl")
+    events: list[dict[str, Any]] = [*journal.read(home / "journal.jsonl")]
     digests = {}
     for run in sorted((home / "trials").glob("*-s*")):
         if run.is_dir():

@@ -347,7 +347,7 @@ def test_journal_refuses_a_line_that_it_could_not_read(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"an event of 1,048,6\d\d bytes; the limit is 1,048,576"):
         book.append({"event": "failed", "why": "x" * 2**20})
     book.close()
-    assert journal.read(tmp_path / "journal.jsonl") == []
+    assert [*journal.read(tmp_path / "journal.jsonl")] == []
 
 
 def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +377,7 @@ def test_no_run_starts_after_the_hours_but_those_that_measure_the_best_again(
     clock = iter(range(0, 10**6, 60))
     monkeypatch.setattr(driver_module.time, "monotonic", lambda: float(next(clock)))
     trials, _ = swept(tmp_path, Simulated(random.Random(0)), hours=1.0, order="free", seeds=1)
-    events = journal.read(tmp_path / "journal.jsonl")
+    events = [*journal.read(tmp_path / "journal.jsonl")]
     kinds = [event["event"] for event in events]
     after = kinds[kinds.index("time_is_up") + 1 :]
     assert {*after} == {"scored", "measured_again", "won"} and 0 < len(trials) < 18
@@ -466,7 +466,7 @@ def test_journal_with_a_broken_line_in_the_middle_is_refused_and_kept(tmp_path: 
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"event": "won", "trial": 0}\nx\n{"event": "time_is_up"}\n')
     with pytest.raises(ConfigError, match="line 2 cannot be read"):
-        journal.read(path)
+        list(journal.read(path))
     with pytest.raises(ConfigError, match="line 2 cannot be read"):
         Journal(path)
     assert len(path.read_bytes().splitlines()) == 3
@@ -475,7 +475,7 @@ def test_journal_with_a_broken_line_in_the_middle_is_refused_and_kept(tmp_path: 
 def test_journal_that_ends_with_a_whole_foreign_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").write_bytes(b'{"event": "time_is_up"}\nfoo\n')
     with pytest.raises(ConfigError, match="line 2 cannot be read"):
-        journal.read(tmp_path / "journal.jsonl")
+        list(journal.read(tmp_path / "journal.jsonl"))
 
 
 def test_trials_that_are_significantly_worse_get_no_further_seed(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_winner_of_a_real_population_is_replayed_with_equal_digest(
     assert main(["sweep", *words, *setting, "algo.learning_rate=log(1e-4,1e-2)"]) == 0
     assert "goes on from trial" in capsys.readouterr().out
     home = Path("runs/sweeps/ppo-CartPole")
-    events = journal.read(home / "journal.jsonl")
+    events = [*journal.read(home / "journal.jsonl")]
     winner = events[-1]["trial"]
     (exploit,) = next(event["exploits"] for event in events if event["event"] == "exploited")
     assert main(["sweep", "replay", str(home)]) == 0

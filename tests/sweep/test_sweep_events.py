@@ -283,6 +283,16 @@ def test_winner_is_the_trial_that_the_scores_choose() -> None:
     assert not finished().take({"event": "measured_again", "trials": [1], "seeds": 3})
 
 
+def test_events_after_an_impossible_one_are_not_read() -> None:
+    def events() -> Iterator[Event]:
+        yield {"event": "won", "trial": 0}
+        raise AssertionError("the rest of the journal was read")
+
+    sweep = Sweep(SEARCH, RATE, ("A",))
+    with pytest.raises(ConfigError, match="line 1 does not fit"):
+        apply_all(sweep.trials, events(), sweep.cfg, sweep.space)
+
+
 def test_events_without_content_and_a_second_end_of_the_time_are_refused() -> None:
     sweep = Sweep(SEARCH, RATE, ("A",))
     assert not sweep.take({**ASKED, "points": [], "values": []})

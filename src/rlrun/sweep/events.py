@@ -1,6 +1,6 @@
 """Applies the events of a journal, which may be untrusted: the folder of a sweep may be a copy."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rlrun.sweep.trials import FRESH, WORST, Trial, Trials, job_of, result_of
 
 def apply_all(
     trials: Trials,
-    events: Sequence[Event],
+    events: Iterable[Event],
     cfg: SweepConfig,
     space: Space,
     before: Callable[[Event, Trials], None] | None = None,

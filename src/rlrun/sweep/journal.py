@@ -49,11 +49,11 @@ class Journal:
         os.close(self._file)
 
 
-def read(path: Path) -> list[Event]:
-    """Returns the events of a journal in order, or [] if there is none."""
-    if not path.exists():
-        return []
-    return [event for _, event in _lines(path)]
+def read(path: Path) -> Iterator[Event]:
+    """Yields the events of a journal in order, or nothing if there is none. Raises ConfigError at a damaged line."""
+    if path.exists():
+        for _, event in _lines(path):
+            yield event
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Event]]:
