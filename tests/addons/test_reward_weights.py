@@ -107,7 +107,7 @@ def test_lagrangian_weights_are_normalised_on_read() -> None:
     collect(model, [0.0, -9.0])
     metrics = model.update({}, CTX)
     assert sum(weights(model)) == pytest.approx(1.0) and weights(model)[1] > 0.75
-    assert [float(metrics[f"reward_weight_{i}"]) for i in range(2)] == weights(model)
+    assert [float(metrics[f"loss/reward_weight_{i}"]) for i in range(2)] == weights(model)
 
 
 def found(mean: float, length: float = 4.0) -> dict[str, float]:

@@ -74,13 +74,14 @@ def test_agents_adjust_a_coefficient_for_every_component(algo: str, build: Build
         rows.append(loop.tick())
     choice, continuous = (loop.agent.entropy.alpha - before).tolist()
     assert continuous > 0 > choice  # the vector begins with the choice
-    assert {"alpha_0", "alpha_1", "entropy_0", "entropy_1", "entropy"} <= rows[-1].keys()
+    names = ("loss/alpha_0", "loss/alpha_1", "loss/entropy_0", "loss/entropy_1", "loss/entropy")
+    assert set(names) <= rows[-1].keys()
 
 
 def test_fixed_coefficient_weights_the_joint_entropy_of_mixed_actions(build: Build) -> None:
     loop: Any = build(toy("ppo", **PROBE, **{"algo.entropy.ent_coef": 0.3}))
     assert loop.agent.entropy.alpha.tolist() == pytest.approx([0.3, 0.3])
-    assert "entropy_0" not in train(loop, 1).tick()
+    assert "loss/entropy_0" not in train(loop, 1).tick()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_every_subset_of_parts_learns_and_resumes_bit_for_bit(
     loop = train(build(values), 3)
     metrics = loop.tick() or loop.tick()
     assert not any(optim.fault for _, optim in optims(loop))
-    logged = {"representation": "representation_obs", "intrinsic": "icm_forward", "goals": None}
+    logged = {"representation": "loss/representation_obs", "intrinsic": "loss/icm_forward", "goals": None}
     expected = {logged.get(part) for part in subset.split("+")} - {None}
     assert expected <= metrics.keys()
     assert all(torch.isfinite(value) for value in metrics.values())
