@@ -12,9 +12,8 @@ from rlrun.errors import ConfigError
 
 LOCK = ".lock"
 
-# Descriptors and files of held locks. A forked child closes its copies; otherwise it would keep the lock after its
-# parent ends.
-_locks: dict[int, Path] = {}
+# Descriptors of held locks. A forked child closes its copies; otherwise it would keep the lock after its parent ends.
+_locks: set[int] = set()
 
 
 def take(path: Path) -> int:
@@ -29,20 +28,17 @@ def take(path: Path) -> int:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     try:
         try:
-            operating_system.lock(descriptor, file)
+            operating_system.lock(descriptor)
         except BlockingIOError:
             time.sleep(0.05)  # another process may have called `holder`, which locks the file for an instant
-            operating_system.lock(descriptor, file)
+            operating_system.lock(descriptor)
     except OSError as error:
         holder = _text(descriptor)
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
-            line = f"{path} is in use by {holder or 'another process'}"
-            if error.filename:  # a file with a pid, which the system does not remove
-                line += f"; if that process has ended, delete {error.filename}"
-            raise ConfigError(line) from None
-        raise ConfigError(f"{error.filename or path}: cannot be locked ({error.strerror})") from None
-    _locks[descriptor] = file
+            raise ConfigError(f"{path} is in use by {holder or 'another process'}") from None
+        raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
+    _locks.add(descriptor)
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     with contextlib.suppress(OSError):  # if the disk is full: the lock works without its text
         os.ftruncate(descriptor, 0)
@@ -60,18 +56,18 @@ def alone(path: Path) -> Iterator[None]:
     while True:
         try:
             descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
-            operating_system.wait_for_lock(descriptor, path)
+            operating_system.wait_for_lock(descriptor)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
         if _is_at(descriptor, path):  # else the previous process has just removed the file that was locked here
             break
-        operating_system.unlock(descriptor, path)
+        operating_system.unlock(descriptor)
     try:
         yield
     finally:
         with contextlib.suppress(PermissionError):  # Windows does not delete an open file; the empty file then stays
             path.unlink(missing_ok=True)
-        operating_system.unlock(descriptor, path)
+        operating_system.unlock(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -83,8 +79,9 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def release(descriptor: int) -> None:
     """Releases a lock. Does nothing if the lock is already released."""
     if descriptor in _locks:
+        _locks.remove(descriptor)
         with contextlib.suppress(OSError):  # an environment may have closed the file
-            operating_system.unlock(descriptor, _locks.pop(descriptor))
+            operating_system.unlock(descriptor)
 
 
 def holder(path: Path) -> str | None:
@@ -95,7 +92,7 @@ def holder(path: Path) -> str | None:
     except (OSError, ConfigError):
         return None
     try:
-        if operating_system.is_locked(descriptor, file):
+        if operating_system.is_locked(descriptor):
             return _text(descriptor) or "another process"
         return None
     finally:
@@ -110,7 +107,7 @@ def _text(descriptor: int) -> str:
 
 def _forget_locks() -> None:
     while _locks:
-        os.close(_locks.popitem()[0])
+        os.close(_locks.pop())
 
 
 operating_system.after_fork(_forget_locks)

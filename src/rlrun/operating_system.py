@@ -28,7 +28,6 @@ fcntl, msvcrt, resource = map(_module, ("fcntl", "msvcrt", "resource"))
 
 RETRY_S = 0.05  # time between two attempts to take a lock
 LOCKED_BYTE = 1 << 30  # position of the byte that msvcrt locks; the text before it stays readable
-PID_BYTES = 200
 
 # flags for opening a file of a run: as bytes, no links, no waiting for a pipe, not inherited by child processes
 OPEN_FLAGS = 0
@@ -36,122 +35,53 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT"
     OPEN_FLAGS |= getattr(os, _flag, 0)
 
 
-def lock(descriptor: int, path: Path) -> None:
+def lock(descriptor: int) -> None:
     """Locks an open file, or raises BlockingIOError if another process holds its lock.
 
-    With fcntl or msvcrt, the system releases the lock when the process ends, however it ends. Without both, a second
-    file holds the pid, which is weaker: two processes that find the lock of a killed process at the same instant may
-    both take it.
+    The system releases the lock when the process ends, however it ends.
     """
     if fcntl:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    elif msvcrt:
-        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
-    else:
-        _create_pid_file(_pid_file(path))
+        return
+    os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    except OSError as error:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
-def wait_for_lock(descriptor: int, path: Path) -> None:
+def wait_for_lock(descriptor: int) -> None:
     """Locks an open file. Waits until no other process holds its lock."""
     if fcntl:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return
     while True:
         with contextlib.suppress(BlockingIOError):
-            lock(descriptor, path)
+            lock(descriptor)
             return
         time.sleep(RETRY_S)
 
 
-def is_locked(descriptor: int, path: Path) -> bool:
-    """Returns whether another process holds the lock of an open file. Locks the file for an instant, unless the lock is
-    a file with a pid."""
-    if not fcntl and not msvcrt:
-        return _is_alive(_pid_file(path))
+def is_locked(descriptor: int) -> bool:
+    """Returns whether another process holds the lock of an open file. Locks the file for an instant."""
     try:
         if fcntl:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         else:
-            lock(descriptor, path)
+            lock(descriptor)
             msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
     except OSError:
         return True
     return False
 
 
-def unlock(descriptor: int, path: Path) -> None:
+def unlock(descriptor: int) -> None:
     """Releases the lock of an open file and closes the file."""
     if not fcntl:
-        if msvcrt:
-            os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-        else:
-            _pid_file(path).unlink(missing_ok=True)
+        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
     os.close(descriptor)
-
-
-def _pid_file(path: Path) -> Path:
-    return path.with_name(path.name + ".pid")
-
-
-def _create_pid_file(path: Path) -> None:
-    """Creates a file with the pid of this process. Raises BlockingIOError if the process of an existing file lives.
-
-    The file is written under another name first, so that no process finds it without its text.
-    """
-    host = _host()
-    own = path.with_name(f"{path.name}-{host}-{os.getpid()}")
-    own.unlink(missing_ok=True)  # of a killed process that had the same pid
-    descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o644)
-    try:
-        os.write(descriptor, f"{os.getpid()} {host}".encode())
-        os.close(descriptor)
-        while True:
-            try:
-                os.link(own, path)
-                return
-            except FileExistsError:
-                if _is_alive(path):
-                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path)) from None
-            path.unlink(missing_ok=True)
-    finally:
-        own.unlink()
-
-
-def _is_alive(path: Path) -> bool:
-    """Returns whether the process of a pid file lives. Processes of other hosts count as alive. A file that holds no
-    pid belongs to no process."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
-        try:
-            text = os.read(descriptor, PID_BYTES).decode(errors="replace")
-        finally:
-            os.close(descriptor)
-    except OSError:  # no file, or no regular file
-        return False
-    pid, _, host = text.partition(" ")
-    if not pid.isdecimal() or int(pid) < 1:
-        return False
-    if host != _host():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _host() -> str:
-    import socket  # slow to import, and most commands take no lock
-
-    return socket.gethostname()
 
 
 def after_fork(function: Callable[[], None]) -> None:
