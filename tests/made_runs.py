@@ -6,12 +6,14 @@ from typing import Any
 
 import yaml
 
+from rlrun.config.history import FORMAT
+
 
 def config(algo: str = "ppo", env: str = "CartPole-v1", seed: int = 0, total: int = 100, **algo_values: Any) -> Any:
     return {
-        "seed": seed, "name": f"{algo}-{env}", "run_dir": None,
+        "format": FORMAT, "seed": seed, "name": f"{algo}-{env}", "run_dir": None,
         "trainer": {"total_steps": total, "eval_every": 10}, "env": {"id": env, "kwargs": {}},
-        "algo": {"name": algo, **algo_values}, "logger": {"console": False},
+        "algo": {"name": algo, **algo_values}, "logger": {},
     }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from rlrun import python
 from rlrun.cli import main
 from rlrun.config import sources
 from rlrun.config.compose import Composer, literal
+from rlrun.config.history import FORMAT
 from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError, RunError
 from rlrun.run.job import Done
@@ -168,7 +169,7 @@ def test_passed_environment_survives_a_call_within_a_call() -> None:
 
 def stored_run(folder: Path, env: str) -> rlrun.Run:
     """A folder with a config alone."""
-    (folder / "config.yaml").write_text(f"env: {{id: {env}}}\n")
+    (folder / "config.yaml").write_text(f"format: {FORMAT}\nenv: {{id: {env}}}\n")
     return rlrun.Run(folder)
 
 

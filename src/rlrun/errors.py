@@ -31,6 +31,12 @@ class SnapshotError(RlrunError):
     exit_code = 3
 
 
+class FormatError(SnapshotError):
+    """A snapshot has a format that this version of rlrun does not read."""
+
+    exit_code = 2
+
+
 def printable(text: object) -> str:
     """Returns `text` as one line for a terminal: line breaks and control codes become escapes like \\x1b."""
     line = str(text)

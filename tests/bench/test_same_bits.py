@@ -17,8 +17,7 @@ from rlrun.bench import same_bits
 from rlrun.bench.run_difference import run_difference
 from rlrun.bench.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from rlrun.config import history
-from rlrun.config.history import Change
-from rlrun.config.renamed import Renamed
+from rlrun.config.history import Change, Renamed
 from rlrun.errors import ConfigError, RlrunError
 from rlrun.snapshot.store import Store
 
@@ -36,7 +35,8 @@ def make_run(folder: Path, rows: list[Any] = ROWS, state: dict[str, Any] = STATE
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     store = Store(folder, keep=1)
-    store.save("step_000000002", state, {"buffer": grown(ring_rows)}, {"step": 2, "algo": "sac"}, {})
+    header = {"step": 2, "algo": "sac", "config": f"format: {history.FORMAT}\n"}
+    store.save("step_000000002", state, {"buffer": grown(ring_rows)}, header, {})
     store.close()
     return folder
 
@@ -99,9 +99,9 @@ def test_equal_nans_are_equal(tmp_path: Path) -> None:
     assert run_difference(make_run(tmp_path / "before", state=nan), make_run(tmp_path / "now", state=nan)) == ""
 
 
-@pytest.mark.parametrize("kept", [len(history.CHANGES), len(history.CHANGES) - 1], ids=["earlier", "amid the latest"])
+@pytest.mark.parametrize("first", [history.FORMAT, history.FORMAT - 1], ids=["earlier", "amid the latest"])
 def test_renamed_metrics_and_state_are_equal(
-    before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+    before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     rows = [{"step": 1, "loss/value": 0.25}, {"step": 2}]
     state = {"agent.scale": STATE["agent.weight"], "loop._extra_state": {"kept": [1, {"sum": 0.0}]}}
@@ -111,8 +111,9 @@ def test_renamed_metrics_and_state_are_equal(
         metrics=(Renamed("loss/critic", "loss/value", ("sac",)),),
         state=(Renamed("agent.weight", "agent.scale"), Renamed("loop._extra_state.carry", "loop._extra_state.kept")),
     )
-    monkeypatch.setattr(history, "CHANGES", (*history.CHANGES[:kept], renamed))
-    monkeypatch.setattr(history, "FORMAT", kept + 2)
+    monkeypatch.setattr(history, "CHANGES", (renamed,))
+    monkeypatch.setattr(history, "FIRST", first)
+    monkeypatch.setattr(history, "FORMAT", first + 1)
     assert run_difference(before, now) == ""
 
 

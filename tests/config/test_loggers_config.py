@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from rlrun.cli import main
-from rlrun.config.history import upgraded
 from rlrun.config.jobs import jobs
 from rlrun.config.loggers import folded, named
 from rlrun.config.resumable import setting, word
@@ -44,19 +43,6 @@ def test_earlier_switch_gives_a_hint(capsys: pytest.CaptureFixture[str]) -> None
         "logger.console=false: valid for one more version; write a list of the loggers that are on, "
         "like logger=[console] or logger=[]\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"console": True, "tensorboard": True}, {"console": {}, "tensorboard": {}}),
-        ({"console": False, "tensorboard": True}, {"tensorboard": {}}),
-        ({"console": False}, {}),
-        ("anything", "anything"),
-    ],
-)
-def test_switches_of_format_3_become_loggers(old: Any, new: Any) -> None:
-    assert upgraded({"format": 3, "logger": old})[0] == {"logger": new}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rlrun.cli import main
+from rlrun.config import history
 from rlrun.config.check import leaves
 from rlrun.config.history import FORMAT
 from rlrun.config.stored import config_text, read_config
@@ -122,12 +123,16 @@ def test_resume_names_the_key_with_both_values(finished: Path, write: Any, capsy
     assert "algo.gamma 0.99 -> 0.5" in capsys.readouterr().err
 
 
-def test_resume_refuses_another_format_of_metric_keys(finished: Path, write: Any, capsys: Out) -> None:
+def test_resume_refuses_another_format_of_metric_keys(
+    finished: Path, write: Any, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "FIRST", FORMAT - 1)
+    monkeypatch.setattr(history, "CHANGES", (history.Change(),))
     text = (finished / "config.yaml").read_text()
     head, _, rest = text.partition("\n")
-    write("config.yaml", f"{head}\nmetrics_format: 1\n{rest}")
+    write("config.yaml", f"{head}\nmetrics_format: {FORMAT - 1}\n{rest}")
     assert main(["resume", str(finished), "total_steps=80"]) == 2
-    assert f"was edited: metrics_format {FORMAT} -> 1; put it back" in capsys.readouterr().err
+    assert f"was edited: metrics_format {FORMAT} -> {FORMAT - 1}; put it back" in capsys.readouterr().err
 
 
 def test_resume_refuses_a_config_that_was_cut_off(finished: Path, write: Any, capsys: Out) -> None:

@@ -19,6 +19,7 @@ import yaml
 import rlrun
 from rlrun import imports
 from rlrun.cli import main
+from rlrun.config.history import FIRST, format_fault
 from rlrun.errors import ConfigError
 from rlrun.hub import card, listing
 from rlrun.hub.folder import one_run
@@ -293,14 +294,15 @@ def test_hub_without_file_sizes_is_refused(
     assert line == f"error: {REPO}: the hub failed (it states no size of a file)"
 
 
-def test_fault_of_a_pulled_config_names_the_repository(
-    shared: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("stored", [999, FIRST - 1, None])
+def test_format_of_a_pulled_config_is_refused_with_the_repository(
+    stored: int | None, shared: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (shared.folder / "config.yaml").write_text("format: 999\n")
+    (shared.folder / "config.yaml").write_text(yaml.safe_dump({"format": stored}))
     (shared.folder / LISTING).unlink()
     listing.write(shared.folder)
     line = refused(["pull", REPO, f"into={tmp_path}/place/run"], tmp_path / "place", capsys)
-    assert line.startswith(f"error: {REPO}/config.yaml: ")
+    assert line == f"error: {REPO}/config.yaml: {format_fault(stored)}"
 
 
 def test_folder_of_runs_is_not_pushed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
+from rlrun.config.history import FORMAT
 from rlrun.lock import holder
 from rlrun.report.runs import read
 from rlrun.rundir import RunDir
@@ -50,7 +51,7 @@ def no_config(run: Path) -> None:
 
 
 def other_config(run: Path) -> None:
-    (run / "config.yaml").write_text("model: {name: gpt}\n")
+    (run / "config.yaml").write_text(f"format: {FORMAT}\nmodel: {{name: gpt}}\n")
 
 
 def torn_config(run: Path) -> None:

@@ -15,7 +15,8 @@ FORMATS = sorted(make_fixtures.FOLDER.glob("format_*"))
 
 
 def test_every_snapshot_format_has_a_fixture() -> None:
-    assert [path.name for path in FORMATS] == [f"format_{number}" for number in range(1, history.FORMAT + 1)]
+    formats = range(history.FIRST, history.FORMAT + 1)
+    assert [path.name for path in FORMATS] == [f"format_{number}" for number in formats]
 
 
 @pytest.mark.parametrize("path", FORMATS, ids=lambda path: path.name)

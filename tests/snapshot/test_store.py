@@ -255,9 +255,10 @@ def test_snapshot_verification_names_a_missing_file(run):
 
 
 FORGERIES = {
-    "newer format": (lambda m: m.update(format=9), "format 9 is newer"),
-    "unknown old format": (lambda m: m.update(format=0), "format 0 does not exist"),
-    "format of a wrong type": (lambda m: m.update(format="1"), "valid integer"),
+    "newer format": (lambda m: m.update(format=99), "format 99: this version of rlrun reads formats up to"),
+    "earlier format": (lambda m: m.update(format=0), f"format 0: .* commit {history.CONVERTS} "),
+    "no format": (lambda m: m.pop("format"), f"no format: .* commit {history.CONVERTS} "),
+    "format of a wrong type": (lambda m: m.update(format="5"), "format '5': this version of rlrun reads formats up to"),
     "extra key": (lambda m: m.update(code="x"), "code"),
     "missing key": (lambda m: m.pop("rings"), "rings"),
     "other name": (lambda m: m.update(name="best"), "belongs to 'best'"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlrun.bench.run_difference import Outcome, comparable_rows, outcome, run_difference
+from rlrun.bench.run_difference import Outcome, outcome, run_difference
 from rlrun.cli import main
 from rlrun.engine.hardware_profile import cpu_name
 from rlrun.rundir import META
@@ -44,9 +44,8 @@ def is_exact(run: Path) -> bool:
 
 def assert_close(expected: Outcome, found: Outcome) -> None:
     """Checks for equal keys and paths, and numbers within the tolerance. Rings are stored as hashes only."""
-    found_rows, expected_rows = comparable_rows(found, expected)
-    assert [row.keys() for row in found_rows] == [row.keys() for row in expected_rows]
-    for row, other in zip(found_rows, expected_rows, strict=True):
+    assert [row.keys() for row in found.rows] == [row.keys() for row in expected.rows]
+    for row, other in zip(found.rows, expected.rows, strict=True):
         assert row == pytest.approx(other, rel=TOLERANCE, abs=TOLERANCE)
     assert found.state.keys() == expected.state.keys()
     for path, value in found.state.items():

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rlrun.cluster import Command, Ended
+from rlrun.config.history import FIRST, format_fault
 from rlrun.errors import NO_SPACE, ConfigError, RunError
 from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
@@ -428,6 +429,14 @@ def test_run_on_a_full_disk_pauses_the_sweep_and_is_not_recorded_as_failed(tmp_p
     assert "failed" not in [event["event"] for event in journal.read(tmp_path / "journal.jsonl")]
     trials, _ = swept(tmp_path, Simulated(random.Random(0)))
     assert not any(trial.failures for trial in trials.trials)
+
+
+def test_run_of_an_earlier_format_stops_the_sweep_and_is_not_recorded_as_failed(tmp_path: Path) -> None:
+    fault = f"trials/x/config.yaml: {format_fault(FIRST - 1)}"
+    earlier = Simulated(random.Random(0), faulty=["0001-FrozenLake-s0"], error=fault)
+    with pytest.raises(ConfigError, match=rf"^{fault}$"):
+        swept(tmp_path, earlier)
+    assert "failed" not in [event["event"] for event in journal.read(tmp_path / "journal.jsonl")]
 
 
 def test_open_jobs_are_the_furthest_first() -> None:

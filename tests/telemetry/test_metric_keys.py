@@ -20,12 +20,12 @@ from rlrun.telemetry.console import Lines
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 from rlrun.telemetry.view import View
 
-ARCHIVE = Path(__file__).parents[1] / "snapshot" / "fixtures" / "format_2" / "runs" / "dqn.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "snapshot" / "fixtures" / f"format_{history.FIRST}" / "runs" / "dqn.tar.xz"
 
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """Returns a run of DQN of a version with format 2, killed after its snapshot of step 60."""
+    """Returns a run of DQN of the earliest format, killed after its snapshot of step 60."""
     with tarfile.open(ARCHIVE) as files:
         files.extractall(tmp_path, filter="data")
     return tmp_path / "killed"
@@ -34,7 +34,7 @@ def killed(tmp_path: Path) -> Path:
 @pytest.fixture
 def keys_of_later_version(killed: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Simulates a next format, in which all losses of DQN have other keys. Returns these keys."""
-    keys = losses([renamed_metrics(row, 2, "dqn") for row in read_rows(killed / "metrics.jsonl")])
+    keys = losses([renamed_metrics(row, history.FIRST, "dqn") for row in read_rows(killed / "metrics.jsonl")])
     renamed = {key: f"loss/new_{key.removeprefix('loss/')}" for key in keys}
     change = Change(metrics=tuple(Renamed(old, new, ("dqn",)) for old, new in renamed.items()))
     update = DQN.update
@@ -59,7 +59,8 @@ def test_resumed_run_keeps_the_metric_keys_of_its_first_format(
     first_keys = losses(read_rows(killed / "metrics.jsonl"))
     branch = tmp_path / "branch"
     assert main(["resume", str(killed), "total_steps=72", "logger.tensorboard=true"]) == 0
-    assert (killed / "config.yaml").read_text().startswith(f"format: {history.FORMAT}\nmetrics_format: 2\n")
+    head = f"format: {history.FORMAT}\nmetrics_format: {history.FIRST}\n"
+    assert (killed / "config.yaml").read_text().startswith(head)
     assert main(["resume", str(killed), "total_steps=80"]) == 0
     assert main(["resume", str(killed), "total_steps=88", f"into={branch}"]) == 0
     for run, end in ((killed, 80), (branch, 88)):
@@ -76,6 +77,7 @@ def test_resumed_run_keeps_the_metric_keys_of_its_first_format(
 def two_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     change = Change(metrics=(Renamed("loss/value", "loss/critic"), Renamed("loss/temp", "loss/alpha", ("sac",))))
     monkeypatch.setattr(history, "CHANGES", (change,))
+    monkeypatch.setattr(history, "FIRST", 1)
     monkeypatch.setattr(history, "FORMAT", 2)
 
 
@@ -106,7 +108,7 @@ def test_console_shows_current_keys_of_old_and_new_rows(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("head", "expected"), [("", 1), ("format: 2", 2), ("format: 2\nmetrics_format: 1", 1), ("metrics_format: 1", 1)]
+    ("head", "expected"), [("format: 1", 1), ("format: 2", 2), ("format: 2\nmetrics_format: 1", 1)]
 )
 @pytest.mark.usefixtures("two_formats")
 def test_metrics_format_is_that_of_the_first_start(head: str, expected: int, tmp_path: Path) -> None:

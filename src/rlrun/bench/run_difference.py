@@ -15,7 +15,6 @@ from rlrun.config import history
 from rlrun.config.stored import parse_config
 from rlrun.rundir import METRICS
 from rlrun.snapshot import manifest, tensors
-from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
@@ -26,30 +25,21 @@ MISSING = object()
 class Outcome(NamedTuple):
     """The results of a run, with current names."""
 
-    format: int  # of its metrics
     rows: list[Row]  # log rows without metrics of time and memory
     state: dict[str, Any]  # path -> value of everything in the last snapshot
 
 
 def outcome(run: Path) -> Outcome:
-    """Reads the results of a run folder of any format."""
+    """Reads the results of a run folder."""
     snapshot = Store(run).load()
     algo = str(snapshot.header.get("algo"))
-    latest = max(1, history.FORMAT - 1)
-    written = metrics_format(snapshot)
+    latest = max(history.FIRST, history.FORMAT - 1)
+    written = parse_config(snapshot.header["config"], snapshot.path).metrics_format
     keys = MetricKeys(min(written, latest), algo)
     rows = [without_clocks(keys.current(row)) for row in read_rows(run / METRICS)]
     state = history.renamed_state(dict(snapshot.state), latest, algo)  # `load` applied the renames of its format
     facts, _ = manifest.verify(snapshot.path)
-    return Outcome(written, rows, dict(leaves(state)) | facts.ring_hashes())
-
-
-def metrics_format(snapshot: Snapshot) -> int:
-    """Returns the format of a run's metric keys, from the config in its snapshot. Snapshots of format 1 have none."""
-    text = snapshot.header.get("config")
-    if not isinstance(text, str):
-        return snapshot.format
-    return parse_config(text, snapshot.path).metrics_format
+    return Outcome(rows, dict(leaves(state)) | facts.ring_hashes())
 
 
 def without_clocks(row: Row) -> Row:
@@ -60,14 +50,8 @@ def without_clocks(row: Row) -> Row:
 def run_difference(before: Path, now: Path) -> str:
     """Returns the first differences in log rows and in state between two run folders, or "" if there are none."""
     old, new = outcome(before), outcome(now)
-    in_rows = row_difference(*comparable_rows(old, new))
+    in_rows = row_difference(old.rows, new.rows)
     return "; ".join(filter(None, [in_rows, state_difference(old.state, new.state)]))
-
-
-def comparable_rows(old: Outcome, new: Outcome) -> list[list[Row]]:
-    """Returns the rows of two runs, with the metrics that have the same meaning in both."""
-    earlier = min(old.format, new.format)
-    return [[history.comparable(row, earlier) for row in result.rows] for result in (old, new)]
 
 
 def row_difference(before: list[Row], now: list[Row]) -> str:

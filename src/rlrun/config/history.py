@@ -7,12 +7,18 @@ if a later format added it; any other missing key is an error, because the file 
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3, format_4, format_5, format_6
-from rlrun.config.renamed import Renamed
+from rlrun.config import format_6
 from rlrun.errors import ConfigError
+
+
+class Renamed(NamedTuple):
+    """A path whose name changed between two formats."""
+
+    old: str
+    new: str
+    algos: tuple[str, ...] = ()  # values of `algo.name` for which it was renamed; empty: all
 
 
 class Added(NamedTuple):
@@ -32,112 +38,45 @@ class Change:
     metrics: tuple[Renamed, ...] = ()  # keys of a log row, like loss/critic
     state: tuple[Renamed, ...] = ()  # paths in a snapshot's state, or prefixes of paths; `*` matches one name
     added: tuple[Added, ...] = ()
-    remeasured: tuple[str, ...] = ()  # patterns of metrics that earlier runs lack or define in another way
     regroup: Callable[[dict[str, Any]], None] | None = None  # changes the whole config in place, after the renames
     restate: Callable[[dict[str, Any]], None] | None = None  # changes the whole state in place, after the renames
 
 
-NEVER = {"metric": "eval/return_mean", "at_least": None, "at_most": None, "times": 1, "plateau": None, "hours": None}
-
+FIRST = 5  # the earliest format that this version reads
+CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[Change, ...] = (
-    Change(  # from format 1 to 2
-        added=(
-            Added("env.selftest", "auto", beside="id"),
-            Added("algo.loop.data_env", "any", beside="data"),
-            Added("algo.buffer.data_env", "any", beside="given"),
-        )
-    ),
-    Change(  # from format 2 to 3
-        keys=format_3.KEYS,
-        metrics=format_3.METRICS,
-        state=format_3.STATE,
-        regroup=format_3.regroup,
-        restate=format_3.restate,
-        added=(
-            Added("network.norm", {"name": "none"}, beside="hidden"),
-            Added("network.actor", {}, beside="hidden"),
-            Added("network.critic", {}, beside="hidden"),
-        ),
-    ),
-    Change(  # from format 3 to 4
-        regroup=format_4.regroup,
-        added=(
-            Added("callbacks", [], beside="seed"),
-            Added("env.log_info", [], beside="id"),
-            Added("env.schedule", {}, beside="id"),
-        ),
-    ),
-    Change(  # from format 4 to 5
-        metrics=format_5.METRICS,
-        state=format_5.STATE,
-        regroup=format_5.regroup,
-        restate=format_5.restate,
-        added=(
-            Added("env.wrappers.atari.fire_reset", False, beside="noop_max"),
-            Added("env.wrappers.atari.grayscale", True, beside="noop_max"),
-            Added("algo.noisy_layers", None, beside="noisy_std"),
-            Added("algo.critic.members", 1, beside="huber_delta"),
-            Added("algo.critic.members", 1, beside="num_atoms"),
-            Added("algo.critic.target_members", None, beside="members"),
-            Added("algo.critic.minimum_of", "quantiles", beside="num_quantiles"),
-            Added("network.layers", 1, beside="sequence_length"),
-            Added("algo.head", {"name": "auto"}, beside="critic_update"),
-            Added("algo.particle.head", {"name": "auto"}, beside="critic_update"),
-            Added("algo.dropout", 0.0, beside="learning_rate_decay"),
-            Added("algo.act_with_dropout", False, beside="learning_rate_decay"),
-            Added("algo.noise_batch_size", 64, beside="noise_change"),
-            Added("algo.loop.new_tasks", False, beside="episodes", part="meta"),
-            Added("algo.loop.test_tasks", None, beside="episodes", part="meta"),
-            Added("algo.loop.gamma", 1.0, beside="episodes", part="evolution"),
-            Added("algo.buffer.dtypes", dict.fromkeys(("obs", "action", "reward"), "float32"), beside="given"),
-            Added("algo.loop.start_update", None, beside="warmup_policy"),
-            Added("algo.loop.refill_policy", "agent", beside="warmup_policy"),
-            Added("trainer.snapshot_replay", True, beside="snapshot_keep"),
-            Added("trainer.stop_at", None, beside="snapshot_keep"),
-            Added("trainer.stop_when", NEVER, beside="snapshot_keep"),
-            Added("algo.start_plan", 0, beside="planning_steps"),
-            Added("algo.real_updates", True, beside="planning_steps"),
-            Added("init_exploration", "keep", beside="init_from"),
-            Added("algo.buffer.compression", None, beside="standardize_reward"),
-            Added("algo.num_minibatches", None, beside="minibatch_size"),
-            Added("algo.particle.num_minibatches", None, beside="minibatch_size"),
-            Added("algo.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
-            Added("algo.particle.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
-            Added("algo.target_every", None, beside="target_noise"),
-            Added("algo.action_gradient", {"name": "exact"}, beside="target_noise"),
-            *(
-                Added("algo.entropy_reward", {"name": "bootstrap", "normalize": False}, beside="entropy", part=algo)
-                for algo in ("sac", "discrete_sac", "sac_cloning")
-            ),
-            *(
-                Added("algo.action_gradient", {"name": "exact"}, beside="entropy", part=algo)
-                for algo in ("sac", "discrete_sac", "sac_cloning")
-            ),
-            Added("algo.noise.random_action", 0.0, beside="name"),
-            Added("algo.particle.noise.random_action", 0.0, beside="name"),
-        ),
-        remeasured=format_5.REMEASURED,
-    ),
     Change(restate=format_6.restate),  # from format 5 to 6
 )
-FORMAT = len(CHANGES) + 1
-KEY = "format"  # key of config.yaml; missing in format 1
+FORMAT = FIRST + len(CHANGES)
+KEY = "format"  # key of config.yaml and of a snapshot's manifest
 METRICS_KEY = "metrics_format"  # key of config.yaml: the run's first format, if a later version rewrote the file
+
+
+def format_fault(stored: Any) -> str:
+    """Returns why this version cannot read a config or snapshot of the format `stored`, or "". None: it has none."""
+    if stored is None or (type(stored) is int and stored < FIRST):
+        found = "no format"
+        if stored is not None:
+            found = f"format {stored!r:.40}"
+        return f"{found}: rlrun reads formats from {FIRST} on; commit {CONVERTS} is the last that converts earlier ones"
+    if type(stored) is not int or stored > FORMAT:
+        return f"format {stored!r:.40}: this version of rlrun reads formats up to {FORMAT}"
+    return ""
 
 
 def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Returns a stored config in the current format, without the key `format`, and the added settings, like `env.x=1`.
 
-    Raises ConfigError for an unknown format.
+    Raises ConfigError for a format that this version cannot read.
     """
     values = copy.deepcopy(values)
-    stored = values.pop(KEY, 1)
+    stored = values.pop(KEY, None)
     values.pop(METRICS_KEY, None)
-    if type(stored) is not int or not 1 <= stored <= FORMAT:
-        raise ConfigError(f"{KEY}={stored}: this version of rlrun reads formats 1 to {FORMAT}")
+    if fault := format_fault(stored):
+        raise ConfigError(fault)
     filled: list[str] = []
     algo = _algo(values)
-    for change in CHANGES[stored - 1 :]:
+    for change in _since(stored):
         for old, new in _names(change.keys, algo):
             section, name = _place(values, old)
             if name in section:
@@ -157,12 +96,12 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def metrics_format(values: dict[str, Any]) -> int:
     """Returns the format whose metric keys a run writes. It is the format at the start of the run and never changes.
 
-    values: a stored config before `upgraded`. Raises ConfigError if the value is invalid.
+    values: a stored config that `upgraded` accepts. Raises ConfigError if the value is invalid.
     """
-    stored = values.get(KEY, 1)
+    stored = values[KEY]
     found = values.get(METRICS_KEY, stored)
-    if type(found) is not int or not 1 <= found <= stored:
-        raise ConfigError(f"{METRICS_KEY}={found}: must be a whole number from 1 to {stored}, the file's {KEY}")
+    if type(found) is not int or not FIRST <= found <= stored:
+        raise ConfigError(f"{METRICS_KEY}={found}: must be a whole number from {FIRST} to {stored}, the file's {KEY}")
     return found
 
 
@@ -179,7 +118,7 @@ def former_keys(key: str, algo: str) -> list[str]:
 
 def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
     """Returns a log row of the format `stored` with the keys of the current format."""
-    for change in CHANGES[stored - 1 :]:
+    for change in _since(stored):
         names = dict(_names(change.metrics, algo))
         row = {names.get(key, key): value for key, value in row.items()}
     return row
@@ -187,26 +126,25 @@ def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, An
 
 def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
     """Returns a current log row with the keys of the format `stored`: the inverse of `renamed_metrics`."""
-    for change in reversed(CHANGES[stored - 1 :]):
+    for change in reversed(_since(stored)):
         names = {new: old for old, new in _names(change.metrics, algo)}
         row = {names.get(key, key): value for key, value in row.items()}
     return row
 
 
-def comparable(row: dict[str, Any], stored: int) -> dict[str, Any]:
-    """Returns the metrics of a current log row that runs of the format `stored` have too, with the same meaning."""
-    patterns = [pattern for change in CHANGES[stored - 1 :] for pattern in change.remeasured]
-    return {key: value for key, value in row.items() if not any(fnmatchcase(key, pattern) for pattern in patterns)}
-
-
 def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
     """Returns a snapshot's state of the format `stored` with the paths of the current format."""
-    for change in CHANGES[stored - 1 :]:
+    for change in _since(stored):
         for old, new in _names(change.state, algo):
             state = _moved(state, old, new)
         if change.restate is not None:
             change.restate(state)
     return state
+
+
+def _since(stored: int) -> tuple[Change, ...]:
+    """Returns the changes that came after the format `stored`."""
+    return CHANGES[stored - FIRST :]
 
 
 def _algo(values: dict[str, Any]) -> str:

@@ -53,11 +53,11 @@ def _recall_self_tests(before: dict[str, Any]) -> None:
         verdicts.recall(facts.get("selftest"))
 
 
-def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], format: int) -> str:
+def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str]) -> str:
     """Returns `exact`, or `not exact, because ...`.
 
     before, now: meta.json at the start and `facts` of this process. others: verdicts about environments, log and data
-    sets; "" and "exact" mean no fault. format: of the snapshot; format 1 does not record data files.
+    sets; "" and "exact" mean no fault.
     """
     reasons = _differences(before, now, DECISIVE)
     reasons += _differences(before.get("versions", {}), now["versions"], now["versions"])
@@ -65,8 +65,6 @@ def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], 
     reasons += [other.removeprefix("not exact, because ") for other in others if other not in ("", "exact")]
     if reasons:
         return f"not exact, because {'; '.join(reasons)}"
-    if format == 1:
-        return "exact, as far as a snapshot of format 1 shows"
     return "exact"
 
 

@@ -337,7 +337,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     else:
         for name, ring in rings(loop).items():
             snapshot.restore_ring(name, ring)
-    verdict = exactness.verdict(before, facts, others, snapshot.format)
+    verdict = exactness.verdict(before, facts, others)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
     if verdict.startswith("not exact") and "console" not in config.logger:

@@ -205,5 +205,5 @@ def check_unchanged(run: Path, snapshot: Snapshot) -> None:
     match snapshot.header:
         case {"config": str(config), "overrides": str(overrides)}:
             resumable.check_unchanged(run, Recorded(config, overrides))
-        case _ if snapshot.format > 1:
+        case _:
             raise SnapshotError(f"{snapshot.name}: does not record the config of its run")

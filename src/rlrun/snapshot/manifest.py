@@ -21,7 +21,7 @@ from torch import Tensor
 from rlrun import files, memory
 from rlrun.config import history
 from rlrun.config.schema import NonNegativeInt, config
-from rlrun.errors import ConfigError, SnapshotError, printable
+from rlrun.errors import ConfigError, FormatError, SnapshotError, printable
 from rlrun.snapshot import tensors as t
 from rlrun.snapshot.segments import SEGMENT_BYTES, Table, filename
 
@@ -191,14 +191,11 @@ def _read(folder: Path) -> Manifest:
     text = files.read(folder / MANIFEST, MANIFEST_LIMIT)
     try:
         values = read_json(text)
-        version = values["format"]
         checksum = values["checksum"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("not a manifest") from None
-    if type(version) is int and version < 1:
-        raise ValueError(f"format {version} does not exist")
-    if type(version) is int and version > history.FORMAT:
-        raise ValueError(f"format {version} is newer than this version of rlrun, which reads up to {history.FORMAT}")
+    if unreadable := history.format_fault(values.get(history.KEY)):
+        raise FormatError(f"{folder.name}: {MANIFEST}: {unreadable}")
     check_hash(_text_checksum(text), checksum)
     try:
         return _reader.validate_json(text)

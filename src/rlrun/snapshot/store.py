@@ -142,6 +142,7 @@ class Store:
         """
         self.wait()
         faults: list[str] = []
+        kind = SnapshotError
         if name is None:
             candidates = self._candidates(faults)
         else:
@@ -151,10 +152,11 @@ class Store:
                 snapshot = self._read(candidate)
             except SnapshotError as error:
                 faults.append(str(error))
+                kind = type(error)
             else:
                 snapshot.faults = faults
                 return snapshot
-        raise SnapshotError(*faults or [f"{self.folder}: no snapshot"])
+        raise kind(*faults or [f"{self.folder}: no snapshot"])
 
     def _candidates(self, faults: list[str]) -> list[str]:
         names, latest = self.names(), self.latest()

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from typing import Protocol
 
 from rlrun.cluster import Cluster, Command, Ended
-from rlrun.errors import RunError
+from rlrun.config.history import CONVERTS
+from rlrun.errors import ConfigError, RunError
 from rlrun.snapshot.atomic import is_shortage
 from rlrun.sweep.disk import remove_snapshots
 from rlrun.sweep.journal import Event, Journal
@@ -66,7 +67,8 @@ class Driver:
     def run(self) -> None:
         """Runs until the sweep has ended.
 
-        Raises KeyboardInterrupt after `rlrun sweep stop`, and RunError if the disk is full.
+        Raises KeyboardInterrupt after `rlrun sweep stop`, RunError if the disk is full, and ConfigError if an earlier
+        version began a run in a format that this one does not read.
         """
         (self.runs.folder / STOP).unlink(missing_ok=True)
         jobs = self.trials.open_jobs()
@@ -152,6 +154,8 @@ class Driver:
             why = outcome.why if outcome is not None else self.runs.last_error(job)
         if is_shortage(why):
             raise RunError(f"{self.runs.path(job)}: {why}")
+        if CONVERTS in why:  # an earlier version began the run
+            raise ConfigError(why)
         self.record({"event": "failed", **which, "why": why[:LONGEST_WHY]})
 
     def close(self) -> None:
