@@ -20,6 +20,19 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
+UNITS = (
+    "addons", "architecture", "buffers", "core", "datasets", "functional", "loops", "networks", "report", "simulators",
+    "snapshot", "sweep", "telemetry",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of units as `quick`."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in UNITS and not item.get_closest_marker("slow") and not item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture(autouse=True, scope="session")
