@@ -104,7 +104,7 @@ def test_ppo_with_torch_envs_resumes_bit_for_bit(build: Callable[..., Loop]) -> 
     one, other = train(build(values), 2), build(values)
     other.load_state_dict(one.state_dict())
     first, second = (tree.encode(train(loop, 4).state_dict()) for loop in (one, other))
-    assert first[0] == second[0] and one.episodes
+    assert first[0] == second[0] and one.metrics.episodes
     assert all(torch.equal(tensor, second[1][name]) for name, tensor in first[1].items())
 
 
