@@ -32,7 +32,7 @@ STEP = "        self.optim.step(actor_loss + critic_loss - self.cfg.ent_coef * e
 RETURN = "        return self.learn(flat(rollout | targets))\n"
 ALGO = {
     "no learning": (STEP, "", "3 updates changed nothing in the agent"),
-    "not finite": ("0.5 * average(error**2, weight)", "average(error, weight) / 0", "update returns critic="),
+    "not finite": ("0.5 * average(error**2, weight)", "average(error, weight) / 0", "update returns loss/critic="),
     "exploring in evaluation": ("if not explore:", "if self.cfg.gamma < 0:", "with explore=False"),
     "state in act": (
         "        dist = self.policy(obs)\n        if",
@@ -42,8 +42,8 @@ ALGO = {
     "state outside the module tree": (
         RETURN,
         "        self.calls = [*getattr(self, 'calls', []), 1]\n"
-        "        return self.learn(flat(rollout | targets)) | {'calls': torch.tensor(float(len(self.calls)))}\n",
-        "a resumed run differs from an uninterrupted one in calls; all state must be in modules",
+        "        return self.learn(flat(rollout | targets)) | {'loss/calls': torch.tensor(float(len(self.calls)))}\n",
+        "a resumed run differs from an uninterrupted one in loss/calls; all state must be in modules",
     ),
     "a number outside of buffers": (
         RETURN,
@@ -55,7 +55,7 @@ ALGO = {
         "average(error[:, None], weight)",
         "must have the same shape",
     ),
-    "a metric that is a float": (RETURN, "        return {'loss': 0.5}\n", "the metric loss is a float; update must"),
+    "a metric that is a float": (RETURN, "        return {'loss/q': 0.5}\n", "the metric loss/q is a float; update"),
     "observations changed in place": (
         "        dist = self.policy(obs)\n        if",
         "        obs.mul_(0.5)\n        dist = self.policy(obs)\n        if",
