@@ -308,6 +308,7 @@ class Composition:
     config: DictConfig
     choices: dict[str, str]
     folders: Sequence[Path]
+    files: Sequence[ResultDefault]  # what was merged; later files override earlier ones
 
     @cached_property
     def tree(self) -> dict[str, Any]:
@@ -433,7 +434,7 @@ class Composer:
         OmegaConf.set_struct(config, False)
         del config["hydra"]
         _forget(config, chosen, self.folders)
-        return Composition(config, chosen, self.folders)
+        return Composition(config, chosen, self.folders, self._loader.parts)
 
     def _without_effect(self, found: Composition) -> Iterator[str]:
         """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
@@ -474,7 +475,7 @@ class Composer:
     def parts(self, choices: Sequence[str]) -> list[Part]:
         """Returns the files that `compose(choices)` merges, without Hydra's own. Later files override earlier ones."""
         parts = []
-        for file in self._loader.compute_defaults_list("train", list(choices), RunMode.RUN).defaults:
+        for file in self.compose(choices).files:
             if file.config_path and not file.config_path.startswith("hydra/"):
                 parts.append(Part(file.config_path.removesuffix(".yaml"), file.package or ""))
         return parts
