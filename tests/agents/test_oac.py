@@ -91,7 +91,7 @@ def test_oac_recorded_policy_has_the_bits_of_the_eager_one(build: Build) -> None
         loop: Any = train(build(toy("oac", **{"trainer.engine": engine})), 20)
         runs.append([*weights(loop), loop.obs])
     assert equal(*runs)
-    recorded: Any = train(build(toy("oac")), 20).agent.act
+    recorded: Any = train(build(toy("oac", **{"trainer.engine": "auto"})), 20).agent.act
     assert recorded.tapes and not recorded.refused and recorded.failed is None
 
 
