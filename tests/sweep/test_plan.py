@@ -107,17 +107,41 @@ def test_settings_of_a_stored_sweep_hold_once_they_are_typed_again(
         stored(folder, [again, "algo.gamma=0.5"])
 
 
-@pytest.mark.parametrize("choices", ["['${run_dir}', b]", "[['${run_dir}'], [b]]"])
-def test_range_of_a_stored_sweep_holds_no_references(
-    choices: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("key", "choices", "fault"),
+    [
+        ("env.log_info", ["${run_dir}", "b"], "must have a plain key and plain values"),
+        ("env.log_info", [["$\\{run_dir\\}"], ["b"]], "must have a plain key and plain values"),
+        ("env.kwargs", [{"map_name:4x4,is_slippery": True}, {}], "must have a plain key and plain values"),
+        ("env.kwargs", [{"a": {"b:c": 1}}, {}], "must have a plain key and plain values"),
+        ("env.log_info", [["a,./evil.py,b"], ["b"]], f"plugins: {CODE} 'plugins=[a,./evil.py,b]'"),
+    ],
+)
+def test_range_of_a_stored_sweep_holds_plain_values(
+    key: str, choices: list[object], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = swept(tmp_path / "a")
     content = yaml.safe_load((folder / SWEEP).read_text())
-    content["space"] = {"env.log_info": {"choice": yaml.safe_load(choices)}}
+    content["space"] = {key: {"choice": choices}}
     (folder / SWEEP).write_text(yaml.safe_dump(content))
-    with pytest.raises(ConfigError, match=r"env\.log_info=choice.*run_dir.*: must have a plain key and plain values"):
+    with pytest.raises(ConfigError, match=re.escape(fault)):
         stored(folder, [])
+
+
+@pytest.mark.parametrize("word", ["algo.loop=[a,./evil.py,b]", "algo.loop={name: 'a,./evil.py,b'}"])
+def test_file_within_a_value_of_a_stored_sweep_is_not_imported(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text(
+        "open('RAN', 'w')\nfrom rlrun.registry import register\n\n@register('loop', 'evil')\nclass Evil: pass\n"
+    )
+    folder = swept(tmp_path / "a", word)
+    (folder / SWEEP).write_text((folder / SWEEP).read_text().replace("env=FrozenLake", "env=Unknown-v0"))
+    with pytest.raises(ConfigError):
+        stored(folder, [])
+    assert not (tmp_path / "RAN").exists()
 
 
 def test_plugin_of_a_stored_sweep_is_not_imported_to_find_its_environment(

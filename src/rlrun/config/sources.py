@@ -18,6 +18,7 @@ from rlrun.errors import ConfigError
 from rlrun.imports import advice, homes, is_found, is_path, source_of
 
 NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
+NAME = re.compile(r"""\s*([^\[\]{}'"]*|'[^'"]*'|"[^'"]*")\s*""")  # of a choice, plain or in quotes
 CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
 
@@ -98,7 +99,8 @@ def _places(module: str) -> list[Path]:
 
 
 def by_name(words: Sequence[str]) -> list[str]:
-    """Returns the words with each Python file replaced by the name of its part, and added to the plug-ins.
+    """Returns the words with each Python file replaced by the name of its part, and added to the plug-ins. Files within
+    lists, mappings and longer texts are values, and never read.
 
     `algo=./my_algo.py` becomes `algo=my_algo plugins=[./my_algo.py]`. Raises ConfigError for a file that does not
     register exactly one part of the group.
@@ -108,9 +110,11 @@ def by_name(words: Sequence[str]) -> list[str]:
     for word in words:
         key, _, value = word.partition("=")
         group = key.lstrip("+")
-        if ".py" in value and group != "env" and group in groups([CONF]):
+        elements = value.split(",")
+        is_choice = group != "env" and group in groups([CONF]) and all(map(NAME.fullmatch, elements))
+        if ".py" in value and is_choice:
             names = []
-            for element in value.split(","):
+            for element in elements:
                 path = element.strip(" '\"")
                 if path.endswith(".py"):
                     files.append(path)

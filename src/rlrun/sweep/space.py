@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, sources
-from rlrun.config.reach import texts
 from rlrun.config.stored import is_number
 from rlrun.errors import ConfigError
 from rlrun.sweep.ranges import Listed, Range, built, plain, typed
@@ -170,7 +169,7 @@ def faults(space: Space, tree: dict[str, Any]) -> list[str]:
             found.append(f"{dimension.key}: cannot be searched; keys of {', '.join(SECTIONS)} can")
             continue
         ends = dimension.range.ends()
-        if not KEY.fullmatch(dimension.key) or any("${" in text for text in texts(ends)):
+        if not KEY.fullmatch(dimension.key) or not _is_plain(ends):
             found.append(f"{dimension.key}={dimension.range.text}: must have a plain key and plain values")
             continue
         first = next((line for end in ends for line in check.faults(dimension.key, end, tree)), None)
@@ -182,6 +181,15 @@ def faults(space: Space, tree: dict[str, Any]) -> list[str]:
                     f"{dimension.key}: its condition depends on {other}, an unknown key{check.nearest_key(other, tree)}"
                 )
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value means the same as a word of a command: without references, and with plain keys."""
+    if isinstance(value, dict):
+        return all(KEY.fullmatch(str(key)) for key in value) and all(map(_is_plain, value.values()))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(map(_is_plain, value))
+    return "$" not in str(value)
 
 
 def named(name: str, folders: Sequence[Path]) -> Space:

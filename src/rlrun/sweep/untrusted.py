@@ -8,7 +8,7 @@ from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.config.compose import Composer
-from rlrun.config.reach import CODE, Reach, reaches
+from rlrun.config.reach import CODE, Reach, reaches, texts
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 from rlrun.imports import module_of
@@ -83,4 +83,5 @@ def _reaches(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
     for dimension in space.dimensions:
         for value in dimension.range.ends():
             if not isinstance(value, int | float):  # numbers reach nowhere
+                yield from (Reach("plugins", [text], CODE) for text in texts(value) if ".py" in text)
                 yield from reaches(check.replaced(values, {dimension.key: value}))
