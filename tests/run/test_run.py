@@ -197,11 +197,21 @@ def test_cuda_graphs_without_cuda_are_refused() -> None:
         build_loop(run_config(toy("ppo", **{"device": "cpu", "trainer.engine": "cudagraph"})))
 
 
-@pytest.mark.parametrize("state", [{"waiting": {}}, {"episodes": [1.0]}, {"steps": "9"}, {"tick": 1, "episodes": "x"}])
+@pytest.mark.parametrize("state", [{"waiting": {}}, {"steps": "9"}])
 def test_state_of_another_kind_is_refused(state: dict[str, object], build: Build) -> None:
     loop = build(toy("ppo"))
     with pytest.raises((ValueError, TypeError)):
         loop.set_extra_state(state)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{"episodes": [1.0]}, {"episodes": "x"}, {"updates": {"loss/a": 1.0}}, {"rows": [[1]]}, {"totals": {"a": []}}],
+)
+def test_metrics_of_another_kind_are_refused(state: dict[str, object], build: Build) -> None:
+    metrics = build(toy("ppo")).metrics
+    with pytest.raises((ValueError, TypeError, AttributeError)):
+        metrics.set_extra_state(metrics.get_extra_state() | state)
 
 
 def test_state_sets_nothing_that_is_no_state(build: Build) -> None:
