@@ -188,6 +188,15 @@ def test_preset_file_with_the_name_of_another_preset_is_refused(place: str, untr
         jobs(["algo=dqn", "env=CartPole", f"preset={place}dqn-CartPole.yaml"])
 
 
+@pytest.mark.parametrize("words", [["algo=double_q_learning", "env=CliffWalking"], ["algo=dqn", "env=CartPole"]])
+def test_file_of_the_current_folder_that_was_not_typed_is_no_preset(words: list[str], untrusted: Path) -> None:
+    (expected,) = jobs(words)
+    algo, env = (word.partition("=")[2] for word in words)
+    Path(f"{algo}-{env}.yaml").write_text("algo: {gamma: 0.123}\ntrainer: {}\n")
+    (job,) = jobs(words)
+    assert job.values == expected.values
+
+
 def test_preset_file_that_does_not_exist_has_one_line() -> None:
     with pytest.raises(ConfigError, match=r"preset=no/best.yaml: no such file"):
         jobs(["algo=dqn", "env=CartPole", "preset=no/best.yaml"])

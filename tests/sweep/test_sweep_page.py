@@ -193,6 +193,18 @@ def test_repeating_command_has_the_ranges_and_settings_that_differ(tmp_path: Pat
     assert page.repeating(stored.read(make_sweep(tmp_path / "t", 1))) == [], "conditions cannot be typed"
 
 
+def test_repeating_command_reads_no_plugin_that_the_sweep_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pack" / "conf" / "space").mkdir(parents=True)
+    (tmp_path / "pack" / "__init__.py").write_text("")
+    (tmp_path / "pack" / "conf" / "space" / "mine.yaml").write_text("algo.gamma: {logit: [0.9, 0.999]}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = stored.read(make_sweep(tmp_path / "s", 1, space={"algo.gamma": {"logit": [0.9, 0.999]}}))
+    found.described.runs["HalfCheetah"]["words"] = ["algo=mine", "env=HalfCheetah", "plugins=[pack]"]
+    assert "algo.gamma=logit(0.9,0.999)" in page.repeating(found)
+
+
 def test_page_and_table_of_many_trials_show_the_best(
     found: Stored, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

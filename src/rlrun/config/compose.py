@@ -104,25 +104,25 @@ class UnwrittenNames(ConfigSource):
         part = self._part(config_path)
         if part is not None:
             return self._of_part(part, config_path.removesuffix(".yaml"))
-        group, _, name = config_path.removesuffix(".yaml").partition("/")
+        group, _, name = config_path.partition("/")
         package: str | None = "_global_"
         config: dict[str, Any] = {}
         if group == "env":
             package = None
             base = "_atari" if "ALE/" in name else "_base"
             config = {"defaults": [base, "_self_"], "id": name}
-        elif group == "preset" and sources.is_preset_path(f"{name}.yaml"):
-            config = preset_files.read(f"{name}.yaml", self.folders)
+        elif group == "preset" and sources.is_preset_path(name):
+            config = preset_files.read(name, self.folders)
         elif group == "preset":
             config = self._preset(name)
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
 
     def is_config(self, config_path: str) -> bool:
-        group, _, name = config_path.removesuffix(".yaml").partition("/")
+        group, _, name = config_path.partition("/")
         if group == "env":
             return bool(name) and not name.startswith("_")
         if group == "preset":
-            return sources.is_preset_path(f"{name}.yaml") or preset_file(name, self.folders) not in (None, name)
+            return sources.is_preset_path(name) or preset_file(name, self.folders) not in (None, name)
         return (group, name) == ("algo", NO_ALGO) or self._part(config_path) is not None
 
     def _preset(self, name: str) -> dict[str, Any]:
@@ -477,7 +477,7 @@ class Composer:
         parts = []
         for file in self.compose(choices).files:
             if file.config_path and not file.config_path.startswith("hydra/"):
-                parts.append(Part(file.config_path.removesuffix(".yaml"), file.package or ""))
+                parts.append(Part(file.config_path, file.package or ""))
         return parts
 
     def _load(self, choices: Sequence[str]) -> DictConfig:

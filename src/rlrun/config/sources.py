@@ -143,7 +143,7 @@ def is_whole(path: str) -> bool:
 
 def users_file(path: str, where: Sequence[Path]) -> Path | None:
     """Returns the user's YAML file of a path below `conf`, or None if the path is that of another file or of none."""
-    file = find(f"{path.removesuffix('.yaml')}.yaml", where)
+    file = find(f"{path}.yaml", where)
     if file is None or file.suffix != ".yaml" or file.is_relative_to(CONF):
         return None
     return file
@@ -271,11 +271,13 @@ def registered_name(file: Path) -> str | None:
 def find(path: str, where: Sequence[Path]) -> Path | None:
     """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML.
 
-    A preset may be named by its own path. Raises ConfigError if there are several, because only one has an effect.
+    A preset may be named by its own path, to which `.yaml` is added too, so that no name is taken for a path. Raises
+    ConfigError if there are several, because only one has an effect.
     """
     group, _, name = path.partition("/")
-    if group == "preset" and is_preset_path(name):
-        return Path(name)
+    typed = name.removesuffix(".yaml")
+    if group == "preset" and is_preset_path(typed):
+        return Path(typed)
     found = [folder / path for folder in where if (folder / path).is_file()]
     if len({file.resolve() for file in found}) > 1:
         raise ConfigError(f"{label(found[1])}: has no effect, because {label(found[0])} has the same name; rename it")

@@ -137,10 +137,13 @@ def repeating(stored: Stored) -> list[str]:
 
 
 def _named_space(stored: Stored, words: Sequence[str]) -> dict[str, str]:
-    """Returns the ranges of the space that the sweep names, or else of its algorithm, by key; {} if there is none."""
+    """Returns the ranges of the space that the sweep names, or else of its algorithm, by key; {} if there is none.
+
+    Plug-ins that the sweep names are not read, because it may be untrusted.
+    """
     algo = next((word.removeprefix("algo=") for word in words if word.startswith("algo=")), "")
     try:
-        found = spaces.named(stored.cfg.space or algo, sources.folders(sources.named_plugins(words)))
+        found = spaces.named(stored.cfg.space or algo, sources.folders())
     except ConfigError:
         return {}
     return {one.key: one.text for one in found.dimensions}
