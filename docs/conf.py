@@ -22,7 +22,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4  # headings are link targets, as on GitHub
 autodoc_inherit_docstrings = False
 autodoc_typehints = "none"  # signatures have them
-exclude_patterns = ["_ext"]
+exclude_patterns = ["_ext", "changes/*"]
 nitpicky = True  # a reference without a target is an error
 nitpick_ignore_regex = [
     ("py:.*", r"(gymnasium|torch|nn|numpy)\..*|Module|Tensor|Space")
