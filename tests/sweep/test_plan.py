@@ -45,7 +45,7 @@ def test_stored_sweep_has_the_plan_of_its_command(tmp_path: Path, monkeypatch: p
 
 CODE = "imports code; if you trust it, add"
 FILE = "names a file, which the environment may read; if you trust it, add"
-REFERS = "refers to settings that differ between trials; if you trust it, add"
+REFERS = "refers to settings that differ between trials, and may name code or files; if you trust it, add"
 SOURCE = "{url: 'https://example.org/a', sha256: " + "0" * 64 + "}"
 REACHING = [
     ("plugins=[./evil.py]", f"plugins: {CODE} 'plugins=[./evil.py]'"),

@@ -27,7 +27,9 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
     for word in map(composer.read, words):
         for value in word.values:
             if "$" in word.text:  # in every form of a reference: ${a}, $\{a\}
-                found.append(Reach(word.key, value, "refers to settings that differ between trials"))
+                found.append(
+                    Reach(word.key, value, "refers to settings that differ between trials, and may name code or files")
+                )
             elif word.key == "plugins":
                 found.append(Reach("plugins", value, CODE))
             elif word.key in ("env", "env.id") and module_of(str(value)) is not None:
