@@ -196,6 +196,7 @@ def test_env_state_restores_generators_in_place(bits):
         ({"step": 1}, "step is a method"),
         ({"gravity": "9.8"}, "gravity is 9.8, but was saved as '9.8'"),
         ({"gravity": [9.8]}, r"gravity is 9.8, but was saved as \[9.8\]"),
+        ({"gravity": encode(np.str_("9.8"))}, "gravity is 9.8, but was saved as .*9.8"),
         ({"observation_space": 5}, "observation_space is Box.* saved as 5"),
         ({"action_space": None}, "action_space is Discrete.* saved as None"),
         ({"_np_random": 5}, "_np_random is Generator.* saved as 5"),

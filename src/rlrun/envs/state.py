@@ -27,7 +27,7 @@ GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", 
 CONSTANT = {"_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs", "metadata", "fullpath", "spec", "_cached_spec"}
 # values that may replace each other
 KINDS = (
-    bool | int | float | np.generic, str | np.str_, bytes | np.bytes_, list | tuple | deque | np.ndarray, dict,
+    bool | int | float | np.number | np.bool_, str, bytes, list | tuple | deque | np.ndarray, dict,
     np.random.Generator, random.Random, RunningMeanStd,
 )  # fmt: skip
 DRAWS = (np.random.Generator, random.Random, gym.Space)
@@ -136,8 +136,10 @@ def is_method(layer: type, name: str) -> bool:
 
 
 def _fits(now: Any, saved: Any) -> bool:
-    """Returns whether a saved value may replace the current one: one of the same kind, anything by None, and None by
-    anything; but an environment or a space never, and nothing else that a tree cannot hold, but by None."""
+    """Returns whether a saved value may replace the current one.
+
+    Both must be of the same kind, or one of them is None. An environment or a space is never replaced.
+    """
     if isinstance(now, gym.Env | gym.Space):
         return saved is now
     if now is None or saved is None:
