@@ -16,7 +16,7 @@ from rlrun.sweep.runs import Course
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Space, from_yaml
-from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.trials import RungJob, Trials
 
 STEPS = [30_000, 90_000, 300_000]
 EVERY = 3_000
@@ -89,7 +89,7 @@ def _train(found: Trials, space: Space, record: Callable[[Event], None], failing
                 record({"event": name, "trials": [trial.number for trial in trials]})
 
 
-def _result(job: Job, found: Trials, space: Space) -> Event:
+def _result(job: RungJob, found: Trials, space: Space) -> Event:
     values = found.trials[job.trial].values
     dimension = space.dimensions[0]
     rate = dimension.range.position(values[dimension.key])

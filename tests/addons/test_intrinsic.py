@@ -13,7 +13,7 @@ from toys import put, toy, train
 from rlrun import registry
 from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.addons.rewards.intrinsic.rnd import View
+from rlrun.addons.rewards.intrinsic.rnd import RndInputs
 from rlrun.addons.rewards.total import RewardSum
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop
@@ -154,7 +154,7 @@ def test_icm_features_ignore_what_no_action_changes() -> None:
 
 def test_rnd_view_standardises_the_newest_frame() -> None:
     space = Box(0, 255, (4, 36, 36), np.uint8)
-    view = View(space, frame_stack=4, clip=5.0)
+    view = RndInputs(space, frame_stack=4, clip=5.0)
     assert view.space.shape == (1, 36, 36)
     obs = torch.randint(256, (5, 2, 4, 36, 36), dtype=torch.uint8)
     view.add(obs, torch.ones(5, 2))
@@ -165,7 +165,7 @@ def test_rnd_view_standardises_the_newest_frame() -> None:
 
 def test_rnd_view_standardises_entries_of_a_dict() -> None:
     space = Dict({"obs": Box(-np.inf, np.inf, (3,), np.float32), "goal": Discrete(4), "action_mask": Box(0, 1, (2,))})
-    view = View(space, frame_stack=1, clip=5.0)
+    view = RndInputs(space, frame_stack=1, clip=5.0)
     obs = {"obs": 3 + torch.randn(5, 2, 3), "goal": torch.zeros(5, 2), "action_mask": torch.ones(5, 2, 2)}
     view.add(obs, torch.ones(5, 2))
     seen = view(obs)

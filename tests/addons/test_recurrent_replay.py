@@ -20,7 +20,7 @@ from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.functional.priorities import of_sequences
 from rlrun.networks.heads import Head
-from rlrun.networks.recurrent import Lstm, Memory
+from rlrun.networks.recurrent import Lstm, StateLayout
 from rlrun.types import MASK, Spec, Step
 
 Build = Callable[..., Loop]
@@ -29,10 +29,10 @@ VECTOR = spaces.Box(-1, 1, (2,), np.float32)
 NESTED = spaces.Dict({"x": VECTOR, MASK: spaces.MultiBinary(2)})
 
 
-def lstm(space: spaces.Space, start: str) -> tuple[Any, Memory]:
+def lstm(space: spaces.Space, start: str) -> tuple[Any, StateLayout]:
     values = {"name": "lstm", "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5, "layers": 2}
     values |= {"sequence_length": LENGTH, "burn_in": BURN_IN, "start": start, "norm": {"name": "none"}}
-    net, memory = registry.build("network", values, [space], None, path="network"), Memory()
+    net, memory = registry.build("network", values, [space], None, path="network"), StateLayout()
     memory.add(net)
     return net, memory
 
@@ -62,7 +62,7 @@ def observed(space: spaces.Space, x: Tensor) -> dict[str, Tensor]:
     return {"x": x, MASK: (x > 0).float()} if space is NESTED else {"obs": x}
 
 
-def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: Memory, n_step: int, capacity: int) -> Replay:
+def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: StateLayout, n_step: int, capacity: int) -> Replay:
     spec = Spec(space, spaces.Discrete(4), ENVS)
     targets = Targets(GAMMA, n_step, LENGTH + n_step - 1, BURN_IN, memory.stores)
     cfg = Replay.Config(

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from toys import put, toy, train
 
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.agents.noise.gaussian import Gaussian
+from rlrun.agents.noise.gaussian import GaussianNoise
 from rlrun.agents.noise.ou import OrnsteinUhlenbeck
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
@@ -29,8 +29,8 @@ OFF_POLICY = ["td3", "sac", "recurrent_sac", "crossq"]
 ROWS = 4000
 
 
-def gaussian(dims: int = 1, **numbers: Any) -> Gaussian:
-    return Gaussian(Gaussian.Config(**GAUSSIAN | numbers), spec(dims))
+def gaussian(dims: int = 1, **numbers: Any) -> GaussianNoise:
+    return GaussianNoise(GaussianNoise.Config(**GAUSSIAN | numbers), spec(dims))
 
 
 def ou(dims: int = 1, **numbers: Any) -> OrnsteinUhlenbeck:

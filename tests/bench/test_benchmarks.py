@@ -19,11 +19,11 @@ from bench import compare, table  # noqa: E402
 from bench.cases import CASES, drawn  # noqa: E402
 
 from rlrun.bench import gpu, measure, pieces  # noqa: E402
-from rlrun.bench.probe import Probe  # noqa: E402
+from rlrun.bench.probe import MachineProbe  # noqa: E402
 from rlrun.config.jobs import jobs  # noqa: E402
 from rlrun.config.schema import run_config  # noqa: E402
 
-QUIET = Probe(100.0, 10.0, 0.0)
+QUIET = MachineProbe(100.0, 10.0, 0.0)
 
 
 def one(**changes: object) -> dict[str, object]:
@@ -60,12 +60,12 @@ def test_a_call_is_timed_by_the_given_clock() -> None:
     ("probes", "piece", "whole"),
     [
         ([QUIET, QUIET], False, False),
-        ([QUIET, Probe(95.0, 10.0, 0.0)], False, False),
-        ([QUIET, Probe(80.0, 10.0, 0.0)], True, False),  # whole runs take turns, so all of them were equally slow
-        ([Probe(100.0, 10.0, 999.0)] * 2, True, True),
+        ([QUIET, MachineProbe(95.0, 10.0, 0.0)], False, False),
+        ([QUIET, MachineProbe(80.0, 10.0, 0.0)], True, False),  # whole runs take turns: all were equally slow
+        ([MachineProbe(100.0, 10.0, 999.0)] * 2, True, True),
     ],
 )
-def test_record_is_noisy_on_an_unsteady_machine(probes: list[Probe], piece: bool, whole: bool) -> None:
+def test_record_is_noisy_on_an_unsteady_machine(probes: list[MachineProbe], piece: bool, whole: bool) -> None:
     for kind, noisy in (("micro", piece), ("end_to_end", whole)):
         assert measure.record(kind, "x", "rlrun", "us", [1.0], {}, probes, "now").noisy is noisy
 

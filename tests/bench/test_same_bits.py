@@ -17,7 +17,7 @@ from rlrun.bench import same_bits
 from rlrun.bench.run_difference import run_difference
 from rlrun.bench.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from rlrun.config import history
-from rlrun.config.history import Change, Renamed
+from rlrun.config.history import FormatChange, Renamed
 from rlrun.errors import ConfigError, RlrunError
 from rlrun.snapshot.store import Store
 
@@ -107,7 +107,7 @@ def test_renamed_metrics_and_state_are_equal(
     state = {"agent.scale": STATE["agent.weight"], "loop._extra_state": {"kept": [1, {"sum": 0.0}]}}
     now = make_run(tmp_path / "now", rows, state)
     assert "loss/critic" in run_difference(before, now)
-    renamed = Change(
+    renamed = FormatChange(
         metrics=(Renamed("loss/critic", "loss/value", ("sac",)),),
         state=(Renamed("agent.weight", "agent.scale"), Renamed("loop._extra_state.carry", "loop._extra_state.kept")),
     )
@@ -148,7 +148,7 @@ def test_settings_have_the_keys_of_the_older_commit(monkeypatch: pytest.MonkeyPa
         Renamed("algo.loop.updates_per_step", "algo.loop.update_ratio"),
         Renamed("algo.loop.warmup_steps", "algo.loop.first_update", ("sac",)),
     )
-    monkeypatch.setattr(history, "CHANGES", (*history.CHANGES, Change(keys=renamed)))
+    monkeypatch.setattr(history, "CHANGES", (*history.CHANGES, FormatChange(keys=renamed)))
     monkeypatch.setattr(same_bits, "LARGEST", {"env.num_envs": 16, "algo.loop.update_ratio": 0.1})
     given = limits(VALUES, 2000)
     assert given["algo.loop.update_ratio"] == 0.1

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from rlrun.buffers.ring import Ring
+from rlrun.buffers.ring import RingBuffer
 
 CPU = torch.device("cpu")
 
 
-def filled(capacity: int, rows: int) -> Ring:
+def filled(capacity: int, rows: int) -> RingBuffer:
     """Returns a ring in which row i holds i in every field."""
-    ring = Ring(capacity, {"x": ((2,), torch.float32), "n": ((), torch.int64)}, CPU)
+    ring = RingBuffer(capacity, {"x": ((2,), torch.float32), "n": ((), torch.int64)}, CPU)
     for i in range(rows):
         place = ring.append()
         ring.memory["x"][place], ring.memory["n"][place] = i, i
@@ -28,7 +28,7 @@ def test_ring_reads_and_writes_across_the_end_of_its_memory() -> None:
     ring = filled(5, 13)
     rows = ring.read(8, 13)
     assert rows["x"].tolist() == [[i, i] for i in range(8, 13)]
-    copy = Ring(5, {"x": ((2,), torch.float32), "n": ((), torch.int64)}, CPU)
+    copy = RingBuffer(5, {"x": ((2,), torch.float32), "n": ((), torch.int64)}, CPU)
     copy.load_state_dict(ring.state_dict())
     assert not copy.memory["n"].any(), "rows are no part of the state dict"
     copy.write(8, rows)

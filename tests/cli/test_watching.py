@@ -153,9 +153,9 @@ def test_status_diff_and_report_import_no_torch(words: list[str], absent: set[st
 
 @pytest.mark.slow
 def test_board_listens_on_this_machine_only(tmp_path: Path) -> None:
-    from rlrun.telemetry.board import Board
+    from rlrun.telemetry.board import EventFile
 
-    board = Board(make_run(tmp_path / "runs" / "0", {100: 1.0}) / "tb", [])
+    board = EventFile(make_run(tmp_path / "runs" / "0", {100: 1.0}) / "tb", [])
     board.write({"step": 100, "wall_s": 1.0, "eval/return_mean": 3.0})
     board.close()
     server = subprocess.Popen(command(tmp_path / "runs", 0), stderr=subprocess.PIPE, text=True)

@@ -7,7 +7,7 @@ import pytest
 from rlrun.config import history
 from rlrun.config.history import (
     Added,
-    Change,
+    FormatChange,
     Renamed,
     former_keys,
     former_metrics,
@@ -33,7 +33,7 @@ def joined(state: dict[str, Any]) -> None:
 
 REAL_CHANGES = history.CHANGES
 CHANGES = (
-    Change(
+    FormatChange(
         keys=(Renamed("algo.lr", "algo.rate"), Renamed("algo.temp", "algo.alpha", ("sac",))),
         metrics=(Renamed("loss/q", "loss/value"), Renamed("loss/temp", "loss/alpha", ("sac",))),
         state=(
@@ -44,7 +44,7 @@ CHANGES = (
         regroup=parted,
         restate=joined,
     ),
-    Change(
+    FormatChange(
         added=(Added("env.new", {"a": 1}, beside="id"), Added("algo.new", 2, beside="buffer")),
         keys=(Renamed("seed", "run_seed"), Renamed("algo.rate", "algo.learning_rate")),
         metrics=(Renamed("loss/value", "loss/critic"),),
@@ -138,7 +138,7 @@ def test_former_metrics_undo_renamed_metrics(stored: int, algo: str) -> None:
 
 
 @pytest.mark.parametrize("change", [*CHANGES, *REAL_CHANGES])
-def test_metrics_renamed_in_one_format_have_one_former_name_for_each_algorithm(change: Change) -> None:
+def test_metrics_renamed_in_one_format_have_one_former_name_for_each_algorithm(change: FormatChange) -> None:
     everywhere = [name.new for name in change.metrics if not name.algos]
     named = [(name.new, algo) for name in change.metrics for algo in name.algos]
     assert len({*everywhere}) == len(everywhere)

@@ -15,7 +15,7 @@ from rlrun.config.check import leaves
 from rlrun.config.history import FORMAT
 from rlrun.config.stored import config_text, read_config
 from rlrun.snapshot.store import Store
-from rlrun.telemetry.metrics import MetricsFile, Written
+from rlrun.telemetry.metrics import MetricsFile, WrittenRows
 
 WORDS = ["algo=ppo", "env=CartPole", "env.num_envs=1", "preset=none", "network.hidden=[8]", "trainer.log_every=10",
          "algo.loop.rollout_steps=10", "trainer.eval_episodes=1", "logger=[]"]  # fmt: skip
@@ -127,7 +127,7 @@ def test_resume_refuses_another_format_of_metric_keys(
     finished: Path, write: Any, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "FIRST", FORMAT - 1)
-    monkeypatch.setattr(history, "CHANGES", (history.Change(),))
+    monkeypatch.setattr(history, "CHANGES", (history.FormatChange(),))
     text = (finished / "config.yaml").read_text()
     head, _, rest = text.partition("\n")
     write("config.yaml", f"{head}\nmetrics_format: {FORMAT - 1}\n{rest}")
@@ -151,7 +151,7 @@ def test_resume_notices_every_changed_value_of_the_rows(seed: int, finished: Pat
     key = draw.choice([key for key in row if key not in ("step", "wall_s")])
     row[key] = mutated(row[key], draw)
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", header["step"], Written(**header["metrics"]))
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", header["step"], WrittenRows(**header["metrics"]))
     metrics.close()
     assert "its rows have changed since the snapshot" in metrics.fault
 

@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from rlrun.bench import hardware_profile as measuring
-from rlrun.bench.probe import Probe
+from rlrun.bench.probe import MachineProbe
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
@@ -156,12 +156,12 @@ def test_doctor_probe_saves_the_hardware_profile(
 
     found = HardwareProfile.of({"onpolicy": 40_000, "offpolicy": None}, {"ppo replayed us": 2.0})
     monkeypatch.setattr(measuring, "probe", lambda: found)
-    monkeypatch.setattr(Probe, "take", lambda: None)
+    monkeypatch.setattr(MachineProbe, "take", lambda: None)
     for noisy in (True, False):
         assert hardware_profile.read() is None
         main(["doctor"])
         assert "replays kernels; rlrun doctor --probe" in auto()
-        monkeypatch.setattr(Probe, "unsteady", lambda probes, noisy=noisy: noisy)
+        monkeypatch.setattr(MachineProbe, "unsteady", lambda probes, noisy=noisy: noisy)
         main(["doctor", "--probe"])
     assert "compiles onpolicy runs of 40,000 steps or more, else replays" in auto()
     assert hardware_profile.read() == found

@@ -12,7 +12,7 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.types import Episode
 
 
-class Counters:
+class VectorClock:
     """Environment i adds its actions to a counter; it terminates at 10 + i and is truncated after 5 steps."""
 
     single_observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
@@ -48,8 +48,8 @@ BOUNDED, FREE = spaces.Box(-2.0, 6.0, (1, 1)), spaces.Box(-np.inf, np.inf, (1,))
 
 
 def counters(num_envs: int = 2, space: spaces.Space = FREE) -> Accelerated:
-    simulator: Simulator = Counters(num_envs, space)
-    return Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="Counters")
+    simulator: Simulator = VectorClock(num_envs, space)
+    return Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="VectorClock")
 
 
 def test_accelerated_observations_share_memory_by_dlpack() -> None:
@@ -135,7 +135,7 @@ def test_pending_episodes_raise_where_a_reward_or_obs_is_not_finite(value: float
     env.step(torch.tensor([[1.0], [value]]))
     for _ in range(6):
         env.step(torch.ones(2, 1))
-    with pytest.raises(RunError, match="env Counters: a reward or observation was not finite, at or before step 7"):
+    with pytest.raises(RunError, match="env VectorClock: a reward or observation was not finite, at or before step 7"):
         env.pending_episodes()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlrun.cli.learned import FILE as SUMMARY
-from rlrun.report.runs import Run, read
+from rlrun.report.runs import StoredRun, read
 from rlrun.report.statistics import interval, iqm
 from rlrun.telemetry.view import clock, number
 
@@ -47,7 +47,7 @@ algorithm:
 """
 
 
-def keep(run: Run, folder: Path) -> Path:
+def keep(run: StoredRun, folder: Path) -> Path:
     """Stores a finished run in its file. Raises ValueError if the run is not finished."""
     points = [(row["step"], round(row[SCORE], 4)) for row in run.rows if SCORE in row]
     if run.state != "done" or not points:
@@ -119,7 +119,7 @@ def _row(
     return [f"`{kept['algo']}`", kept["env"], f"{steps:,}", shown, *figures]
 
 
-def _line(run: Run, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
+def _line(run: StoredRun, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
     steps, returns = zip(*points, strict=True)
     versions = run.meta.get("versions", {})
     return {
@@ -134,7 +134,7 @@ def _line(run: Run, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
     }
 
 
-def _settings(run: Run) -> list[str]:
+def _settings(run: StoredRun) -> list[str]:
     """Returns the typed settings, except names, seed and periods of evaluation."""
     own = {"algo", "env", "seed", "trainer"}
     words = [f"{key}={value}" for key, value in run.typed.items() if key not in own]
@@ -142,7 +142,7 @@ def _settings(run: Run) -> list[str]:
     return sorted(word for word in settings if not word.startswith(PLACES))
 
 
-def _env(run: Run) -> str:
+def _env(run: StoredRun) -> str:
     return run.typed.get("env", run.env)
 
 

@@ -10,10 +10,10 @@ from evidence import DOCS, SUMMARY, keep, main, page, summary, table
 from made_runs import make_run
 from test_thresholds import PROMISES
 
-from rlrun.report.runs import Run, read
+from rlrun.report.runs import StoredRun, read
 
 
-def run(path: Path) -> Run:
+def run(path: Path) -> StoredRun:
     return read([path])[0][0]
 
 

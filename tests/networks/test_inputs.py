@@ -1,4 +1,4 @@
-"""Flatten: every kind of observation becomes one vector, with any leading dimensions."""
+"""FlattenInputs: every kind of observation becomes one vector, with any leading dimensions."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import Flatten, concatenated, is_image
+from rlrun.networks.inputs import FlattenInputs, concatenated, is_image
 
 CASES: list[tuple[str, Space, Any, list[float]]] = [
     ("box", spaces.Box(-1, 1, (3,)), [0.5, -0.5, 0.25], [0.5, -0.5, 0.25]),
@@ -48,7 +48,7 @@ def batched(value: Any, *leading: int) -> Any:
 def test_flatten_makes_a_vector_of_every_space(
     space: Space, value: Any, expected: list[float], leading: tuple[int, ...]
 ) -> None:
-    flatten = Flatten(space)
+    flatten = FlattenInputs(space)
     flat: Tensor = flatten(batched(value, *leading))
     assert flat.dtype == torch.float32
     assert flat.shape == (*leading, flatten.size)
@@ -57,7 +57,7 @@ def test_flatten_makes_a_vector_of_every_space(
 
 def test_flatten_refuses_spaces_without_a_fixed_size() -> None:
     with pytest.raises(ConfigError, match="not supported"):
-        Flatten(spaces.Text(5))
+        FlattenInputs(spaces.Text(5))
 
 
 @pytest.mark.parametrize(

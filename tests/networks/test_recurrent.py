@@ -14,7 +14,7 @@ from rlrun.buffers.rollout import minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
-from rlrun.networks.recurrent import Memory
+from rlrun.networks.recurrent import StateLayout
 from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
@@ -95,7 +95,7 @@ def test_recurrent_gradients_stop_at_the_start_of_an_episode() -> None:
 
 
 def test_recurrent_torsos_of_one_agent_have_separate_states() -> None:
-    memory, one, other = Memory(), torso("lstm"), torso("gru")
+    memory, one, other = StateLayout(), torso("lstm"), torso("gru")
     memory.add(one)
     memory.add(other)
     assert (memory.size, memory.sequence_length) == (15, 3)
@@ -107,7 +107,7 @@ def test_recurrent_torsos_of_one_agent_have_separate_states() -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_recurrent_state_runs_every_cell_once_per_step(name: str) -> None:
-    memory, net = Memory(), torso(name)
+    memory, net = StateLayout(), torso(name)
     memory.add(net)
     obs = {"obs": torch.randn(ENVS, 2), "hidden_state": torch.randn(ENVS, net.size)}
     carry = {"first": torch.zeros(ENVS, dtype=torch.bool), "carry.memory": obs["hidden_state"]}

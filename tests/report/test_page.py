@@ -21,10 +21,10 @@ from rlrun.cli.report import _remarks, build
 from rlrun.report import png
 from rlrun.report.compare import Cell, Comparison, Series
 from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, axis, draw, short
-from rlrun.report.runs import Run
+from rlrun.report.runs import StoredRun
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
-from rlrun.report.tables import Table, conditions, mixtures
+from rlrun.report.tables import ReportTable, conditions, mixtures
 
 
 def runs(folder: Path, algos: int, envs: int, seeds: int, evaluations: int = 10) -> Path:
@@ -257,7 +257,7 @@ def test_presets_are_a_condition_only_if_a_method_has_none() -> None:
         cells = []
         for algo, value in (("ppo", "ppo-CartPole"), ("spo", preset)):
             config = {"preset": value, "algo": {"name": algo}, "env": {"id": "CartPole-v1"}}
-            run = Run(Path(algo), config, {}, {}, {}, [], [])
+            run = StoredRun(Path(algo), config, {}, {}, {}, [], [])
             series = [Series(run, np.array([1.0]), np.array([1.0]))]
             cells.append(Cell(algo, "CartPole-v1", series, series, {}))
         assert conditions(Comparison(cells, {})) == expected
@@ -327,6 +327,6 @@ def test_every_marker_has_a_shape() -> None:
 
 
 def test_cells_of_csv_files_that_begin_like_a_formula_are_text(tmp_path: Path) -> None:
-    Table("runs", "Runs", ("name", "score"), [["=1+1", -2.0], ["-", 1.0], ["@x", 0.0]]).save(tmp_path)
+    ReportTable("runs", "Runs", ("name", "score"), [["=1+1", -2.0], ["-", 1.0], ["@x", 0.0]]).save(tmp_path)
     with (tmp_path / "runs.csv").open() as file:
         assert [*csv.reader(file)][1:] == [["'=1+1", "-2.0"], ["-", "1.0"], ["'@x", "0.0"]]

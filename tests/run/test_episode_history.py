@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import rlrun
-from rlrun.callbacks.episodes import Episodes
+from rlrun.callbacks.episodes import EpisodesFile
 from rlrun.testing import check_callback
 from rlrun.types import Episode
 
@@ -37,7 +37,7 @@ def test_episode_history_has_every_episode_once_after_a_resume(tmp_path: Path) -
 
 def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text("episode,step,wall_s,length,return\n1,9,0.5,9,[1.0, 2.0]\n")
-    history: Any = Episodes()
+    history: Any = EpisodesFile()
     history.run = SimpleNamespace(
         path=tmp_path, loop=SimpleNamespace(steps=20, env=SimpleNamespace(spec=SimpleNamespace(reward_dim=1)))
     )

@@ -22,7 +22,7 @@ from rlrun.run import trained as runs
 from rlrun.run.job import earlier
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store
-from rlrun.telemetry.metrics import MetricsFile, Written
+from rlrun.telemetry.metrics import MetricsFile, WrittenRows
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
          "algo.loop.rollout_steps=10", "trainer.log_every=10", "env.max_episode_steps=10", "trainer.total_steps=20",
@@ -108,7 +108,7 @@ def an_edited_config_is_taken(run: Path) -> bool:
 
 
 def lost_rows_are_not_named(run: Path) -> bool:
-    metrics = MetricsFile(run / "metrics.jsonl", 20, Written(7, "0" * 64))
+    metrics = MetricsFile(run / "metrics.jsonl", 20, WrittenRows(7, "0" * 64))
     metrics.close()
     return not metrics.fault
 

@@ -13,7 +13,7 @@ import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 from rlrun.core.random import Stream
 from rlrun.envs.vector import VectorEnv
 from rlrun.nested import leaves
-from rlrun.simulators.suite.grid_maze import MOVES, GridMaze
+from rlrun.simulators.suite.grid_maze import MOVES, TorchGridMaze
 
 Make = Callable[..., VectorEnv]
 Row = dict[str, Any]  # state of one environment in torch, in NumPy
@@ -133,7 +133,7 @@ def test_point_mass_is_a_double_integrator(make_env: Make) -> None:
 
 
 def test_grid_mazes_have_one_path_between_any_two_cells() -> None:
-    env = GridMaze(1, size=4, mazes=20, instance_seed=7)
+    env = TorchGridMaze(1, size=4, mazes=20, instance_seed=7)
     for moves in env.tables["next"]:
         passages = {(cell, int(to)) for cell in range(16) for to in moves[cell] if to != cell}
         assert len(passages) == 2 * 15 and {(to, cell) for cell, to in passages} == passages
@@ -141,7 +141,8 @@ def test_grid_mazes_have_one_path_between_any_two_cells() -> None:
         while grown := {to for cell, to in passages if cell in reached} - reached:
             reached |= grown
         assert len(reached) == 16, "with 15 passages this is a tree"
-    same, other = GridMaze(1, size=4, mazes=20, instance_seed=7), GridMaze(1, size=4, mazes=20, instance_seed=8)
+    same = TorchGridMaze(1, size=4, mazes=20, instance_seed=7)
+    other = TorchGridMaze(1, size=4, mazes=20, instance_seed=8)
     assert torch.equal(env.tables["next"], same.tables["next"])
     assert not torch.equal(env.tables["next"], other.tables["next"])
 

@@ -412,7 +412,7 @@ def test_state_of_an_earlier_format_has_todays_names(run, monkeypatch):
     (place, *_) = Store(run).load().state
     monkeypatch.setattr(history, "FORMAT", history.FORMAT + 2)
     for old, new in ((place, "agent.new"), ("agent", "learner")):
-        change = history.Change(state=(history.Renamed(old, new),))
+        change = history.FormatChange(state=(history.Renamed(old, new),))
         monkeypatch.setattr(history, "CHANGES", (*history.CHANGES, change))
     assert "learner.new" in Store(run).load().state
 

@@ -29,7 +29,7 @@ from rlrun.sweep.search import Random
 from rlrun.sweep.settings import SweepConfig, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
-from rlrun.sweep.trials import FRESH, Job, Result, Trials
+from rlrun.sweep.trials import FRESH, Result, RungJob, Trials
 
 SPACE = Space([Dimension("algo.gamma", Uniform(0.0, 1.0), {})])
 STEPS = [100, 300, 1000]
@@ -169,7 +169,7 @@ def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: P
     best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])
     assert trials.winner == best.number and best.rung == trials.last
     measured = [one for one in trials.trials if one.fresh_seeds]
-    assert len(measured) == 2 and best.has_ended(Job(best.number, 2, ENV, FRESH + i) for i in range(3))
+    assert len(measured) == 2 and best.has_ended(RungJob(best.number, 2, ENV, FRESH + i) for i in range(3))
     assert not trials.open_jobs()
 
 
@@ -262,7 +262,7 @@ def test_sweep_whose_finalists_all_fail_on_fresh_seeds_has_no_winner(tmp_path: P
 
 def test_log_of_a_run_without_an_error_message_is_not_taken_for_one(tmp_path: Path) -> None:
     runs = Runs(tmp_path, {ENV: Course([], STEPS)}, "eval/return_mean", Scoring(settings({}), [ENV]))
-    job = Job(0, 0, ENV, 0)
+    job = RungJob(0, 0, ENV, 0)
     runs.log(job).write_text("step 20  return 0.5\n")
     assert runs.last_error(job) == (
         "it ended without an error message; the last line of its log is: step 20  return 0.5"
@@ -325,21 +325,21 @@ def test_trial_with_a_damaged_row_fails_and_the_others_go_on(row: Any, why: str,
 def test_run_is_still_open_if_its_summary_has_no_number_of_steps(tmp_path: Path) -> None:
     courses = {ENV: Course([], STEPS)}
     runs = Runs(tmp_path, courses, "eval/return_mean", Scoring(settings({}), [ENV]))
-    run = tmp_path / Job(0, 0, ENV, 0).folder
+    run = tmp_path / RungJob(0, 0, ENV, 0).folder
     run.mkdir()
     for step in ("x", None, -1, math.nan, 10**90):
         (run / "summary.json").write_text(json.dumps({"status": "paused", "step": step}))
-        assert runs.outcome(Job(0, 0, ENV, 0)) is None
+        assert runs.outcome(RungJob(0, 0, ENV, 0)) is None
 
 
 def test_score_that_overflows_is_a_failure(tmp_path: Path) -> None:
     courses = {ENV: Course([], STEPS)}
     runs = Runs(tmp_path, courses, "eval/return_mean", Scoring(settings({"normalize": {ENV: [0, 1e-300]}}), [ENV]))
-    run = tmp_path / Job(0, 0, ENV, 0).folder
+    run = tmp_path / RungJob(0, 0, ENV, 0).folder
     run.mkdir()
     (run / "summary.json").write_text('{"status": "done"}')
     (run / "metrics.jsonl").write_text(json.dumps(ROW | {"eval/return_mean": 1e10}) + "\n")
-    outcome = runs.outcome(Job(0, 0, ENV, 0))
+    outcome = runs.outcome(RungJob(0, 0, ENV, 0))
     assert outcome is not None and outcome.why == "its score, inf, is not a finite number"
 
 
@@ -359,7 +359,7 @@ def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.Mon
     assert trials.trials[0].failures == {
         "0000-FrozenLake-s0": "its process was killed 3 times, the last time with exit code -9"
     }
-    assert trials.winner is None and driver.attempts[Job(0, 0, ENV, 0)] == 3
+    assert trials.winner is None and driver.attempts[RungJob(0, 0, ENV, 0)] == 3
 
 
 def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def test_snapshots_of_trials_that_fell_behind_are_removed_above_the_limit(tmp_pa
 
 
 def test_snapshots_behind_a_link_are_not_removed(tmp_path: Path) -> None:
-    job = Job(0, 0, ENV, 0)
+    job = RungJob(0, 0, ENV, 0)
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "snapshots").mkdir(parents=True)
     (elsewhere / "snapshots" / "LATEST").write_text("best")
@@ -456,7 +456,8 @@ def test_open_jobs_are_the_furthest_first() -> None:
         }
         trials.apply({"event": "scored", "trial": 1, **found})
     trials.apply({"event": "promoted", "trials": [1]})
-    assert trials.open_jobs() == [Job(1, 1, ENV, 0), Job(1, 1, ENV, 1), Job(0, 0, ENV, 0), Job(0, 0, ENV, 1)]
+    furthest_first = [(1, 1, 0), (1, 1, 1), (0, 0, 0), (0, 0, 1)]
+    assert [(job.trial, job.rung, job.seed) for job in trials.open_jobs()] == furthest_first
     assert trials.trials[1].score(0) == 1.0 and trials.trials[1].score(1) is None
 
 

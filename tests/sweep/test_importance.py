@@ -12,7 +12,7 @@ from rlrun.report.statistics import Array
 from rlrun.sweep import figures, page, stored
 from rlrun.sweep.importance import importances
 from rlrun.sweep.space import from_yaml
-from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.trials import RungJob, Trials
 
 SPACE = from_yaml(
     {
@@ -44,7 +44,7 @@ def searched(points: Array, scores: Array, failed: Collection[int] = ()) -> Tria
     values = [SPACE.values(point, {}) for point in points.tolist()]
     trials.apply({"event": "asked", "points": points.tolist(), "values": values})
     for number, score in enumerate(scores.tolist()):
-        job = asdict(Job(number, 0, "E", 0))
+        job = asdict(RungJob(number, 0, "E", 0))
         if number in failed:
             trials.apply({"event": "failed", **job, "why": "nan"})
         else:

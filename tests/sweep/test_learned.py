@@ -13,7 +13,7 @@ import pytest
 from rlrun import imports
 from rlrun.errors import ConfigError
 from rlrun.sweep.events import apply_all
-from rlrun.sweep.learned import Learned, rung_to_learn_from
+from rlrun.sweep.learned import OptunaSearch, rung_to_learn_from
 from rlrun.sweep.ranges import Choice, Int, Log, Uniform
 from rlrun.sweep.search import ask_again, search
 from rlrun.sweep.settings import settings
@@ -44,7 +44,7 @@ def scored(trial: int, rung: int, score: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "suggestions"), [("tpe", 50), ("cmaes", 50), ("nsga2", 50), ("gp", 11)])
 def test_suggestions_equal_those_of_a_study_that_was_told_the_same_scores(name: str, suggestions: int) -> None:
-    learned = Learned(name, SPACE, 3, suggestions)
+    learned = OptunaSearch(name, SPACE, 3, suggestions)
     trials = Trials([ENV], seeds=1, last=0)
     study = optuna.create_study(direction="maximize")
     for number in range(suggestions):
@@ -62,20 +62,20 @@ def test_suggestions_equal_those_of_a_study_that_was_told_the_same_scores(name: 
 
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
 def test_restarted_search_goes_on_as_one_that_was_not_interrupted(name: str) -> None:
-    learned, trials, events = Learned(name, SPACE, 0, 24), Trials([ENV], seeds=1, last=0), []
+    learned, trials, events = OptunaSearch(name, SPACE, 0, 24), Trials([ENV], seeds=1, last=0), []
     for first in range(0, 24, 4):  # four trials at a time
         points = [[*learned.ask(first + place, trials)] for place in range(4)]
         events.append({"event": "asked", "points": points, "values": [SPACE.values(point, {}) for point in points]})
         events += [scored(first + place, 0, score_of(points[place])) for place in (2, 0, 3, 1)]
         for event in events[-5:]:
             trials.apply(event)
-    again = Learned(name, SPACE, 0, 24)
+    again = OptunaSearch(name, SPACE, 0, 24)
     same = apply_all(Trials([ENV], 1, 0), events, settings({"trials": 24}), SPACE, partial(ask_again, again))
     assert again.ask(24, same) == learned.ask(24, trials)
 
 
 def test_running_and_failed_trials_are_taken_into_account() -> None:
-    learned = Learned("tpe", SPACE, 0, 9)
+    learned = OptunaSearch("tpe", SPACE, 0, 9)
     trials = Trials([ENV], seeds=1, last=0)
     points = [[*search("random", SPACE, 0, 9).ask(number, trials)] for number in range(4)]
     trials.apply({"event": "asked", "points": points, "values": [{}] * 4})
@@ -97,7 +97,7 @@ def test_samplers_see_the_highest_rung_with_enough_scores() -> None:
     trials.apply(scored(1, 1, 10.0))
     trials.apply(scored(2, 1, 20.0))
     assert (rung_to_learn_from(trials, 2), rung_to_learn_from(trials, 3)) == (1, 0)
-    learned = Learned("tpe", Space(SPACE.dimensions[:1]), 0, 9)
+    learned = OptunaSearch("tpe", Space(SPACE.dimensions[:1]), 0, 9)
     assert [trial.value for trial in learned.study(trials).get_trials()] == [10.0, 20.0]
 
 

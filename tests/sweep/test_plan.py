@@ -15,7 +15,7 @@ from rlrun.sweep.folder import Description, begin, read
 from rlrun.sweep.plan import Plan, plan, stored
 from rlrun.sweep.runs import Runs
 from rlrun.sweep.settings import settings
-from rlrun.sweep.trials import Job, Trial
+from rlrun.sweep.trials import RungJob, Trial
 
 WORDS = ["algo=q_learning", "env=FrozenLake", "algo.gamma=uniform(0.9,0.99)"]
 
@@ -279,7 +279,7 @@ def test_bounds_of_one_environment_can_be_typed_alone() -> None:
 def test_folder_of_a_run_may_have_any_letters(name: str, tmp_path: Path) -> None:
     planned = typed()
     runs = Runs(tmp_path / name, planned.courses, planned.cfg.metric, planned.scoring)
-    words = runs.command(Job(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))[1:]
+    words = runs.command(RungJob(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))[1:]
     (job,) = jobs([word for word in words if not word.startswith("resume=")])
     assert job.values["run_dir"] == str(tmp_path / name / "0000-FrozenLake-s0")
 

@@ -9,7 +9,7 @@ from rlrun.snapshot.store import Store
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.settings import settings
-from rlrun.sweep.trials import Job, Trial
+from rlrun.sweep.trials import RungJob, Trial
 
 STEPS = [400, 800, 1200]
 EVALUATED = ["trainer.total_steps=1200", "trainer.eval_every=400", "trainer.eval_episodes=1", "logger=[]",
@@ -29,7 +29,7 @@ def test_trial_promoted_over_three_rungs_equals_a_straight_run(algo: str, seed: 
     runs = Runs(tmp_path, {"E": course}, cfg.metric, Scoring(cfg, ["E"]))
     trial = Trial(0, [], {}, ["E"], 1)
     for rung, step in enumerate(STEPS):
-        job = Job(0, rung, "E", seed)
+        job = RungJob(0, rung, "E", seed)
         found = rlrun.train(*runs.command(job, trial)[1:])
         assert found.summary["step"] >= step
         outcome = runs.outcome(job)

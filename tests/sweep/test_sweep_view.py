@@ -28,8 +28,8 @@ from rlrun.sweep.runs import Outcome
 from rlrun.sweep.settings import settings
 from rlrun.sweep.standings import job_steps
 from rlrun.sweep.stored import Stored
-from rlrun.sweep.trials import Job, Result, Trial, Trials
-from rlrun.sweep.view import View, table
+from rlrun.sweep.trials import Result, RungJob, Trial, Trials
+from rlrun.sweep.view import SweepView, table
 from rlrun.telemetry.panel import PLAIN, UNICODE, Glyphs
 
 COURSES = {"HalfCheetah": STEPS}
@@ -52,14 +52,14 @@ def until(found: Stored, kind: str) -> Trials:
     raise AssertionError(f"no event {kind}")
 
 
-def view_of(found: Stored, trials: Trials, running: Sequence[Job] = ()) -> View:
-    view = View(found.path, found.cfg, COURSES, 27)
+def view_of(found: Stored, trials: Trials, running: Sequence[RungJob] = ()) -> SweepView:
+    view = SweepView(found.path, found.cfg, COURSES, 27)
     view.see(trials)
     view.move(running)
     return view
 
 
-def drawn(view: View, width: int, height: int = 40, glyphs: Glyphs = UNICODE) -> list[str]:
+def drawn(view: SweepView, width: int, height: int = 40, glyphs: Glyphs = UNICODE) -> list[str]:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(panel(view, width, height, glyphs))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined,no-any-return]
@@ -67,7 +67,7 @@ def drawn(view: View, width: int, height: int = 40, glyphs: Glyphs = UNICODE) ->
 
 def test_panel_of_a_sweep_shows_trials_at_work_best_and_time_left(found: Stored) -> None:
     trials = until(found, "measured_again")
-    job = Job(trials.best()[3].number, 2, "HalfCheetah", 0)
+    job = RungJob(trials.best()[3].number, 2, "HalfCheetah", 0)
     view = view_of(found, trials, [job])
     text = "\n".join(drawn(view, 100))
     best = trials.best()[0]
@@ -85,7 +85,7 @@ def test_panel_of_a_sweep_shows_trials_at_work_best_and_time_left(found: Stored)
 @pytest.mark.parametrize("width", [1, 8, 20, 33, 46, 60, 79, 100, 200])
 @pytest.mark.parametrize("glyphs", [UNICODE, PLAIN])
 def test_panel_of_a_sweep_is_a_closed_box_at_any_width(found: Stored, width: int, glyphs: Glyphs) -> None:
-    running = [Job(number, 0, "HalfCheetah", 0) for number in range(27)]
+    running = [RungJob(number, 0, "HalfCheetah", 0) for number in range(27)]
     for trials in (Trials(["HalfCheetah"], 2, 2), until(found, "promoted"), found.trials):
         lines = drawn(view_of(found, trials, running[: len(trials)]), width, 24, glyphs)
         assert width < 8 or {len(line) for line in lines} == {min(width, 100)}
@@ -98,7 +98,7 @@ def test_live_display_scrolls_lines_above_the_panel(found: Stored) -> None:
         terminal = Console(
             file=file, force_terminal=True, width=90, height=30, no_color=no_color, color_system="standard"
         )
-        live = display.Live(View(found.path, found.cfg, COURSES, 27), terminal)
+        live = display.Live(SweepView(found.path, found.cfg, COURSES, 27), terminal)
         trials = Trials(["HalfCheetah"], 2, 2)
         for event in journal.read(found.path / "journal.jsonl"):
             trials.apply(event)
@@ -114,7 +114,7 @@ def test_live_display_scrolls_lines_above_the_panel(found: Stored) -> None:
 
 
 def test_pipe_gets_plain_lines(found: Stored, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = display.open_display(View(found.path, found.cfg, COURSES, 27))
+    shown = display.open_display(SweepView(found.path, found.cfg, COURSES, 27))
     assert isinstance(shown, display.Lines)
     trials = Trials(["HalfCheetah"], 2, 2)
     for event in journal.read(found.path / "journal.jsonl"):
@@ -149,18 +149,18 @@ def test_driver_reports_runs_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
         def decision(self) -> Event | None:
             return None
 
-        def prepare(self, job: Job, trial: Any) -> None: ...
+        def prepare(self, job: RungJob, trial: Any) -> None: ...
 
-        def is_running(self, job: Job) -> bool:
+        def is_running(self, job: RungJob) -> bool:
             return False
 
-        def outcome(self, job: Job) -> Outcome:
+        def outcome(self, job: RungJob) -> Outcome:
             return Outcome(None, "it failed")
 
-        def command(self, job: Job, values: Any) -> list[str]:
+        def command(self, job: RungJob, values: Any) -> list[str]:
             return []
 
-        def log(self, job: Job) -> Path:
+        def log(self, job: RungJob) -> Path:
             return tmp_path / "log"
 
         def submit(self, commands: Sequence[Command]) -> str:
@@ -185,7 +185,7 @@ def test_driver_reports_runs_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     made.run()
     made.close()
-    assert seen == [[Job(0, 0, "E", 0)]] * 2
+    assert seen == [[RungJob(0, 0, "E", 0)]] * 2
 
 
 def test_forecast_counts_promotions_seeds_and_fresh_runs(found: Stored) -> None:
@@ -210,8 +210,8 @@ def test_forecast_counts_promotions_seeds_and_fresh_runs(found: Stored) -> None:
 def test_job_steps_are_those_after_the_last_rung(found: Stored) -> None:
     trials = until(found, "measured_again")
     best = trials.best()[0].number
-    assert job_steps(Job(best, 2, "HalfCheetah", 0), trials, COURSES) == STEPS[2] - STEPS[1]
-    assert job_steps(Job(best, 2, "HalfCheetah", 1000), trials, COURSES) == STEPS[2]
+    assert job_steps(RungJob(best, 2, "HalfCheetah", 0), trials, COURSES) == STEPS[2] - STEPS[1]
+    assert job_steps(RungJob(best, 2, "HalfCheetah", 1000), trials, COURSES) == STEPS[2]
 
 
 def test_table_counts_the_seeds_that_a_trial_has_done(found: Stored) -> None:

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rlrun.agents.value.dqn import DQN
 from rlrun.cli import main
 from rlrun.config import history
-from rlrun.config.history import Change, Renamed, renamed_metrics
+from rlrun.config.history import FormatChange, Renamed, renamed_metrics
 from rlrun.config.stored import read_stored
 from rlrun.report import runs
 from rlrun.telemetry import Telemetry, console
@@ -36,7 +36,7 @@ def keys_of_later_version(killed: Path, monkeypatch: pytest.MonkeyPatch) -> set[
     """Simulates a next format, in which all losses of DQN have other keys. Returns these keys."""
     keys = losses([renamed_metrics(row, history.FIRST, "dqn") for row in read_rows(killed / "metrics.jsonl")])
     renamed = {key: f"loss/new_{key.removeprefix('loss/')}" for key in keys}
-    change = Change(metrics=tuple(Renamed(old, new, ("dqn",)) for old, new in renamed.items()))
+    change = FormatChange(metrics=tuple(Renamed(old, new, ("dqn",)) for old, new in renamed.items()))
     update = DQN.update
 
     def update_of_later_version(self: DQN, *args: Any) -> Any:
@@ -75,7 +75,7 @@ def test_resumed_run_keeps_the_metric_keys_of_its_first_format(
 
 @pytest.fixture
 def two_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = Change(metrics=(Renamed("loss/value", "loss/critic"), Renamed("loss/temp", "loss/alpha", ("sac",))))
+    change = FormatChange(metrics=(Renamed("loss/value", "loss/critic"), Renamed("loss/temp", "loss/alpha", ("sac",))))
     monkeypatch.setattr(history, "CHANGES", (change,))
     monkeypatch.setattr(history, "FIRST", 1)
     monkeypatch.setattr(history, "FORMAT", 2)

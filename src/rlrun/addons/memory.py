@@ -11,7 +11,7 @@ from torch import Tensor
 from rlrun.core.addon import Addon
 from rlrun.core.agent import policy
 from rlrun.nested import flat, index, mapped
-from rlrun.networks.recurrent import Memory, Recurrent
+from rlrun.networks.recurrent import Recurrent, StateLayout
 from rlrun.types import MASK, Batch
 
 
@@ -24,7 +24,7 @@ class RecurrentState(Addon):
 
     can_replay = True
 
-    def __init__(self, memory: Memory):
+    def __init__(self, memory: StateLayout):
         super().__init__()
         self.memory = memory
         self.size = memory.size

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
-from rlrun.bench.probe import Probe
+from rlrun.bench.probe import MachineProbe
 
 T = TypeVar("T")
 
@@ -53,14 +53,14 @@ def record(
     unit: str,
     values: list[float],
     versions: dict[str, str],
-    probes: list[Probe],
+    probes: list[MachineProbe],
     began: str,
 ) -> Record:
     """Returns the record of repeated measurements. probes: of the machine, before and after."""
     if kind == "end_to_end":  # whole runs take turns, so a change of the machine's speed affects all of them
-        noisy = Probe.crowded(probes)
+        noisy = MachineProbe.crowded(probes)
     else:
-        noisy = Probe.unsteady(probes)
+        noisy = MachineProbe.unsteady(probes)
     return Record(
         kind=kind, case=case, library=library, unit=unit, **summary(values), versions=versions,  # type: ignore[arg-type]
         probe=probes[-1].as_json(), began=began, noisy=noisy,
@@ -113,9 +113,9 @@ def measure(
     `case` is "" and the names are cases, all of the same `library`.
     """
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    probes = [Probe.take()]
+    probes = [MachineProbe.take()]
     found = figures()
-    probes.append(Probe.take())
+    probes.append(MachineProbe.take())
     about = versions(), probes, began
     made = []
     for name, rounds in found.items():

@@ -13,7 +13,7 @@ DRIFT = 0.10  # maximum relative difference between the probes before and after 
 
 
 @dataclass(frozen=True)
-class Probe:
+class MachineProbe:
     """Speed and load of the machine at one time."""
 
     gemm_gflops: float  # matrix product of 512 x 512 in fp32 on one thread, by wall-clock time
@@ -21,7 +21,7 @@ class Probe:
     load: float  # load average over one minute
 
     @classmethod
-    def take(cls) -> "Probe":
+    def take(cls) -> "MachineProbe":
         """Measures the machine. Sets torch to one thread."""
         import torch
 
@@ -33,15 +33,15 @@ class Probe:
         return cls(2 * 512**3 / product / 1e9, 2 * 2**26 / copy / 1e9, load_average(1))
 
     @staticmethod
-    def crowded(probes: list["Probe"]) -> bool:
+    def crowded(probes: list["MachineProbe"]) -> bool:
         """Returns whether the load exceeded the number of cores in all probes."""
         return min(probe.load for probe in probes) > (os.cpu_count() or 1)
 
     @staticmethod
-    def unsteady(probes: list["Probe"]) -> bool:
+    def unsteady(probes: list["MachineProbe"]) -> bool:
         """Returns whether the machine was crowded, or its speed differs by more than `DRIFT` between the probes."""
         speeds = [probe.gemm_gflops for probe in probes]
-        return Probe.crowded(probes) or max(speeds) > (1 + DRIFT) * min(speeds)
+        return MachineProbe.crowded(probes) or max(speeds) > (1 + DRIFT) * min(speeds)
 
     def as_json(self) -> dict[str, float]:
         """Returns the figures for records, rounded to two decimals."""

@@ -6,7 +6,7 @@ import numpy as np
 class EpisodeIndex:
     """For every row of every environment, the rows in which its episode begins and ends.
 
-    Row numbers are absolute, as in `Ring`. The index is no state of a run, because it follows from the stored rows.
+    Row numbers are absolute, as in RingBuffer. The index is not saved, because it follows from the stored rows.
     A masked row (weight 0) is no transition: the episode before it ends, and it is an episode of its own.
     """
 

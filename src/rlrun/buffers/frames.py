@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlrun.buffers.packing import Layout
-from rlrun.buffers.ring import Ring
+from rlrun.buffers.ring import RingBuffer
 from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.types import Batch, Spec, Step
@@ -44,7 +44,7 @@ class Frames(Module):
             fields[_dotted("frame", name)] = ((self.num_envs, *frame_shape), torch.uint8)
         fields["step"] = ((self.num_envs,), torch.int32)
         compressed = [name for name in fields if name != "step"] if compress else []
-        self.ring = Ring(rows, fields, device, setting, compressed)
+        self.ring = RingBuffer(rows, fields, device, setting, compressed)
         self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timesteps of running episodes
         self.finals: dict[int, dict[str, Tensor]] = {}  # flat index of a truncated step -> last frame by image
 

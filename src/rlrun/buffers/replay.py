@@ -33,7 +33,7 @@ from torch import Tensor
 from rlrun.buffers.episode_index import EpisodeIndex
 from rlrun.buffers.frames import Frames
 from rlrun.buffers.packing import Layout, Packing, Shape, layout, nest
-from rlrun.buffers.ring import Ring
+from rlrun.buffers.ring import RingBuffer
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -108,7 +108,7 @@ class Replay(Module):
             self.frames = Frames(spec, images, rows, device, setting, compress=cfg.compression is not None)
         self.packing = Packing(_row_fields(spec, targets, images))
         packed_row = ((spec.num_envs, self.packing.width), torch.float32)
-        self.ring = Ring(rows, {"rows": packed_row}, device, setting)
+        self.ring = RingBuffer(rows, {"rows": packed_row}, device, setting)
         self.packing.hold(self.ring.memory["rows"])
         self.episodes = EpisodeIndex(rows, spec.num_envs)
 

@@ -13,7 +13,7 @@ from rlrun.buffers.packing import Layout
 from rlrun.module import Module
 
 
-class Ring(Module):
+class RingBuffer(Module):
     """Named fields of `capacity` rows. Row numbers are absolute: row i is stored at place i modulo capacity.
 
     The state dict holds `total`, but not the rows. The snapshot store copies rows with `read`, in segments, so the cost

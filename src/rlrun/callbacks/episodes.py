@@ -16,7 +16,7 @@ OLD_HEADER = b"episode,step,wall_s,length,return\n"
 
 
 @register("callback", "episodes")
-class Episodes(Callback):
+class EpisodesFile(Callback):
     """Writes RUN/episodes.csv: the step at which each training episode ended, the seconds of training until then, its
     length, whether it terminated (else it was truncated), the fraction of its steps with success (empty until an
     environment reports it), and its return. For reward vectors, the last columns are its components return_0, return_1,

@@ -10,7 +10,7 @@ from rlrun.config.resumable import differences
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from rlrun.report.runs import Run
+    from rlrun.report.runs import StoredRun
 
 USAGE = "rlrun diff RUN1 RUN2"
 HELP = f"""\
@@ -61,7 +61,7 @@ def _lasting(meta: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if key not in ("pid", "resumed")}
 
 
-def _metrics(one: "Run", other: "Run") -> str:
+def _metrics(one: "StoredRun", other: "StoredRun") -> str:
     """Returns a line about the first step at which the metrics differ."""
     first, second = _by_step(one), _by_step(other)
     shared = sorted(first.keys() & second.keys())
@@ -75,7 +75,7 @@ def _metrics(one: "Run", other: "Run") -> str:
     return f"metrics: equal at all {len(shared)} shared steps, to {shared[-1]:,}"
 
 
-def _by_step(run: "Run") -> dict[int, dict[str, Any]]:
+def _by_step(run: "StoredRun") -> dict[int, dict[str, Any]]:
     """Returns the log rows of a run by step, without metrics of time and memory."""
     return {row["step"]: _timeless(row) for row in run.rows}
 

@@ -80,14 +80,14 @@ def _hardware() -> Iterator[tuple[str, str]]:
 def _probe() -> None:
     """Measures this machine and prints the results. Saves them unless other programs affected them."""
     from rlrun.bench import hardware_profile
-    from rlrun.bench.probe import Probe
+    from rlrun.bench.probe import MachineProbe
 
     print("measuring for a minute or two; do not run other programs meanwhile", flush=True)
-    before = Probe.take()
+    before = MachineProbe.take()
     profile = hardware_profile.probe()
     for name, value in profile.measured.items():
         print(f"{name:32} {value:12,.1f}")
-    if Probe.unsteady([before, Probe.take()]):
+    if MachineProbe.unsteady([before, MachineProbe.take()]):
         print("not saved: other programs affected the measurements; probe again when the machine is idle\n")
     else:
         print(f"saved in {profile.save()}\n")

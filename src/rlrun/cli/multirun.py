@@ -13,7 +13,7 @@ from rlrun.errors import ConfigError
 from rlrun.rundir import CONFIG, runs_of
 
 if TYPE_CHECKING:
-    from rlrun.report.runs import Run
+    from rlrun.report.runs import StoredRun
 
 
 def unequal_presets(jobs: Sequence[Job]) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _figures(path: Path) -> tuple[str, ...]:
     runs, _ = read([path])
     if not runs:
         return ("unreadable", "", "", "", str(path))
-    run: Run = runs[0]
+    run: StoredRun = runs[0]
     shown = []
     for key in ("final_return", "best_return"):
         value = run.summary.get(key)

@@ -15,7 +15,7 @@ from rlrun.errors import ConfigError, RlrunError, printable
 
 if TYPE_CHECKING:
     from rlrun.report.page import Report
-    from rlrun.report.runs import Run, Skipped
+    from rlrun.report.runs import Skipped, StoredRun
 
 USAGE = "rlrun report PATHS... [out=report] [by=algo.gamma] [baseline=PATHS] [steps=1e5,5e5] [score=KEY]"
 HELP = f"""\
@@ -132,7 +132,7 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
         faults.append(f"score={score}: no run has this key")
     if faults:
         raise ConfigError(*faults)
-    theirs: list[Run] = []
+    theirs: list[StoredRun] = []
     lost: list[Skipped] = []
     if "baseline" in given:
         theirs, lost = _read(_names(given["baseline"]))
@@ -145,7 +145,7 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
     return Report(comparison, [*runs, *theirs], [*skipped, *lost], score, by, steps, command)
 
 
-def _read(places: Sequence[str]) -> "tuple[list[Run], list[Skipped]]":
+def _read(places: Sequence[str]) -> "tuple[list[StoredRun], list[Skipped]]":
     from rlrun.report.runs import read
 
     runs, skipped = read(map(Path, places))

@@ -12,7 +12,7 @@ from rlrun.cli.columns import print_columns
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from rlrun.report.runs import Run
+    from rlrun.report.runs import StoredRun
 
 HELP = """\
 usage: rlrun status [PATHS...]
@@ -55,7 +55,7 @@ def status(words: Sequence[str]) -> int:
     return 0
 
 
-def _row(run: "Run") -> tuple[str, ...]:
+def _row(run: "StoredRun") -> tuple[str, ...]:
     from rlrun.telemetry.view import clock, number
 
     state, left, ago = run.state, "", ""
@@ -79,7 +79,7 @@ def _row(run: "Run") -> tuple[str, ...]:
     return state, f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}", step, shown, left, ago, host, str(run.path)
 
 
-def _last_snapshot(run: "Run") -> int | None:
+def _last_snapshot(run: "StoredRun") -> int | None:
     """Returns the step of the latest snapshot, or None if there is none."""
     steps = []
     for path in (run.path / "snapshots").glob("step_*"):
@@ -88,7 +88,7 @@ def _last_snapshot(run: "Run") -> int | None:
     return max(steps, default=None)
 
 
-def _left_s(run: "Run") -> float | None:
+def _left_s(run: "StoredRun") -> float | None:
     """Returns the seconds left at the speed of the last log rows, or None if the speed is unknown."""
     rows = [row for row in run.rows[-RECENT:] if "wall_s" in row]
     if len(rows) < 2 or rows[-1]["wall_s"] <= rows[0]["wall_s"]:
@@ -99,7 +99,7 @@ def _left_s(run: "Run") -> float | None:
     return max(0, run.total_steps - run.step) / speed
 
 
-def _ago_s(run: "Run") -> float | None:
+def _ago_s(run: "StoredRun") -> float | None:
     """Returns the seconds since the last log row, or None if there is no metrics.jsonl."""
     try:
         return max(0.0, time.time() - (run.path / "metrics.jsonl").stat().st_mtime)

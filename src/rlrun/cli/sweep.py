@@ -101,7 +101,7 @@ def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None
     """Runs a sweep to its end, or submits its driver. Returns the exit code. words: those of the command."""
     from rlrun import lock
     from rlrun.sweep.display import open_display
-    from rlrun.sweep.view import View
+    from rlrun.sweep.view import SweepView
 
     path = planned.path
     files.check_folder(path)
@@ -113,7 +113,7 @@ def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None
     try:
         planned.begin()
         courses = {env: course.steps for env, course in planned.courses.items()}
-        display = open_display(View(path, planned.cfg, courses, planned.search.trials))
+        display = open_display(SweepView(path, planned.cfg, courses, planned.search.trials))
         driver = planned.driver(cluster, display)
         if len(driver.trials):
             print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))

@@ -31,7 +31,7 @@ class Added(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class FormatChange:
     """The changes from one format to the next."""
 
     keys: tuple[Renamed, ...] = ()  # keys of config.yaml
@@ -44,8 +44,8 @@ class Change:
 
 FIRST = 5  # the earliest format that this version reads
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
-CHANGES: tuple[Change, ...] = (
-    Change(restate=format_6.restate),  # from format 5 to 6
+CHANGES: tuple[FormatChange, ...] = (
+    FormatChange(restate=format_6.restate),  # from format 5 to 6
 )
 FORMAT = FIRST + len(CHANGES)
 KEY = "format"  # key of config.yaml and of a snapshot's manifest
@@ -142,7 +142,7 @@ def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, An
     return state
 
 
-def _since(stored: int) -> tuple[Change, ...]:
+def _since(stored: int) -> tuple[FormatChange, ...]:
     """Returns the changes that came after the format `stored`."""
     return CHANGES[stored - FIRST :]
 

@@ -9,7 +9,7 @@ from torch import nn
 from rlrun import registry
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
-from rlrun.networks.recurrent import Memory
+from rlrun.networks.recurrent import StateLayout
 from rlrun.spaces import MixedSpace
 from rlrun.types import Spec
 
@@ -38,7 +38,7 @@ class Parts:
 
     def __init__(self, seed: int, device: torch.device, network: dict[str, Any], spec: Spec, scope: str = "agent"):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
-        self.memory = Memory()
+        self.memory = StateLayout()
         self.torsos: list[tuple[str | None, nn.Module]] = []  # role and network of every torso that was built
 
     def torso(

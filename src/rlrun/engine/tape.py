@@ -31,7 +31,7 @@ from rlrun.engine.arguments import flatten, leaves, only_tensors
 from rlrun.engine.reads import Reads, Running
 from rlrun.engine.recorder import Call, Recorder, recording
 from rlrun.engine.script import Script
-from rlrun.engine.trial import Trial, attributes, changed_attribute
+from rlrun.engine.trial import RecordingTrial, attributes, changed_attribute
 
 MAX_VARIANTS = 16  # kinds of arguments for which a method is recorded
 MAX_TAPES = 8  # recordings of one kind of arguments, with different Python values
@@ -59,7 +59,7 @@ class Taped:
     def _forget(self) -> None:
         """Deletes all recordings. Keys of the dicts are kinds of arguments: shapes, types, values of non-tensors."""
         self.calls: dict[Any, int] = {}  # number of calls so far
-        self.trials: dict[Any, Trial] = {}  # recordings that are being checked
+        self.trials: dict[Any, RecordingTrial] = {}  # recordings that are being checked
         # recordings that passed the check, latest first, each with a function that returns whether it is still right
         self.tapes: dict[Any, list[tuple[Callable[[], bool], Callable[..., Any]]]] = {}
         self.reads: dict[Any, Reads] = {}  # what the latest recording depends on
@@ -143,7 +143,7 @@ class Taped:
             tape = self._tape(recorder.calls, inputs, out, args, kwargs)
             self.reads[key] = Reads(self.method, self.module, running)
             self.begun[key] = self.replays
-            self.trials[key] = Trial(tape, self.reads[key], recorder.calls, inputs)
+            self.trials[key] = RecordingTrial(tape, self.reads[key], recorder.calls, inputs)
         else:
             self.refused[key] = reason
         return out

@@ -14,7 +14,7 @@ PLAIN = (bool, int, float, str)
 Attributes = dict[tuple[nn.Module, str], tuple[Any, int]]
 
 
-class Trial:
+class RecordingTrial:
     """Holds a recording that has not been checked yet, and the tensors and random generators that it changes."""
 
     def __init__(self, tape: Callable[..., Any], reads: Reads, calls: list[Call], inputs: list[Tensor]):

@@ -21,7 +21,7 @@ TOO_LONG = f"its episode has more than {MAX_BYTES:,} bytes of actions"
 NOT_RECORDED = "the beginning of its episode was not recorded"
 
 
-class Episode:
+class RecordedEpisode:
     """The record of the current episode. Every step adds an action, up to MAX_BYTES, and sets `obs`."""
 
     def __init__(self, before: Tree | None, seed: int | None, options: dict[str, Any] | None):

@@ -17,7 +17,7 @@ from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
 from rlrun.envs.hold import HELD, Held, holds
 from rlrun.envs.obs_adapter import LATE_MASK, ignores_masks
-from rlrun.envs.replay import Episode
+from rlrun.envs.replay import RecordedEpisode
 from rlrun.envs.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
 from rlrun.envs.returned import reward as read_reward
 from rlrun.envs.rewards import OwnReward, reward_shape
@@ -93,7 +93,7 @@ class EnvSlot(gym.Wrapper):
             self.options = {"instance_seed": instance_seed}
         self.recording = False  # whether episodes are recorded, for the saving method "replay"
         # the record of the current episode; for the first episode it is made even if `recording` is not set yet
-        self.episode: Episode | None = None
+        self.episode: RecordedEpisode | None = None
         self.begun = False  # whether the environment has been reset since `make`
         self.held: Held | None = None  # what the last step reports, if it held an action
         self.success: float | None = None  # from 0 to 1, as the last step reported it; None if it did not
@@ -144,7 +144,7 @@ class EnvSlot(gym.Wrapper):
         obs = self._begin(seed, options)
         self.episode = None
         if self.recording or not self.begun:
-            self.episode = Episode(before, seed, options)
+            self.episode = RecordedEpisode(before, seed, options)
             self.episode.obs = obs
         self.begun = True
         return obs, {}
@@ -258,7 +258,7 @@ class EnvSlot(gym.Wrapper):
         if tree["before"] is not None:
             self._restore(tree["before"])
         options = state.decode(tree["options"])
-        self.episode = Episode(tree["before"], tree["seed"], options)
+        self.episode = RecordedEpisode(tree["before"], tree["seed"], options)
         self.episode.obs, self.begun = self._begin(tree["seed"], options), True
         replay.play(self, self.episode.obs, tree, replay_limit_s)
 

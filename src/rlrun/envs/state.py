@@ -261,7 +261,7 @@ def _parts(space: gym.Space) -> list[gym.Space]:
     return list(parts)
 
 
-class Mujoco:
+class MujocoState:
     """Saves MuJoCo's integration state and all arrays of MjData, as rewards may use arrays from the previous step."""
 
     def __init__(self, core: gym.Env):
@@ -302,7 +302,7 @@ class Mujoco:
             start += array.nbytes
 
 
-class Atari:
+class AtariState:
     """Saves the serialised state of the Arcade Learning Environment, and the action that StickyALE may repeat."""
 
     def __init__(self, core: gym.Env):
@@ -325,7 +325,7 @@ class Atari:
         self.ale.action, self.ale.strength = tree["action"], tree["strength"]
 
 
-class Own:
+class OwnState:
     """For environments with the methods `get_extra_state() -> tree` and `set_extra_state(tree)`."""
 
     def __init__(self, core: gym.Env):
@@ -336,9 +336,9 @@ class Own:
         return hasattr(core, "get_extra_state") and hasattr(core, "set_extra_state")
 
 
-def _native(core: gym.Env) -> Own | Mujoco | Atari | None:
-    """Returns the first of Own, Mujoco and Atari that fits this environment, or None if all its state is attributes."""
-    for engine in (Own, Mujoco, Atari):
+def _native(core: gym.Env) -> OwnState | MujocoState | AtariState | None:
+    """Returns the class above that fits this environment, or None if attributes hold its whole state."""
+    for engine in (OwnState, MujocoState, AtariState):
         if engine.fits(core):
             return engine(core)
     return None

@@ -43,7 +43,7 @@ from rlrun.types import MASK, Episode, Spec, Step
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
 
-class Clock:
+class VectorClock:
     """The counters and current observations of a VectorEnv.
 
     They are in an object of their own because setting an attribute of an nn.Module is slow.
@@ -121,14 +121,14 @@ class VectorEnv(nn.Module):
             native_action=native,
             holds=holds,
         )
-        self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
+        self.adapter, self.clock = adapter(venv), VectorClock(venv.num_envs, self.reward_shape)
         self._tensor: Callable[[np.ndarray], Tensor] = self._sent
         if self.device.type == "cpu":
             self._tensor = torch.from_numpy
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self.verdict = verdict or own_verdict(venv)
-        self._refused: dict[int, str] = {}  # Clock.cut as the last restore left it, for `exactness`
+        self._refused: dict[int, str] = {}  # VectorClock.cut as the last restore left it, for `exactness`
 
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
@@ -206,7 +206,7 @@ class VectorEnv(nn.Module):
         seeds = None
         if seed is not None or self.clock.obs is None:
             seeds = self.seeds
-        self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps, self.clock.reports_success)
+        self.clock = VectorClock(self.num_envs, self.reward_shape, self.clock.steps, self.clock.reports_success)
         with unchanged(self.name):
             obs = self._reset(seeds)
         self.clock.obs = self._tensors(obs, "observation")
@@ -412,7 +412,9 @@ class VectorEnv(nn.Module):
 
     def set_extra_state(self, tree: Tree) -> None:
         """Restores a state. Environments that were saved without their state start new episodes in the next step."""
-        self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"], bool(tree.get("reports_success")))
+        self.clock = clock = VectorClock(
+            self.num_envs, self.reward_shape, tree["steps"], bool(tree.get("reports_success"))
+        )
         self.seeds, self._refused = list(tree["seeds"]), {}
         number = int(tree.get("tasks", 0))
         if number != self.tasks.number:

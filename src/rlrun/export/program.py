@@ -30,7 +30,7 @@ ACTION = "action"
 CARRY, STATE, NEXT_STATE = "carry.", "state.", "next_state."
 
 
-class Native(nn.Module):
+class NativeActions(nn.Module):
     """Converts actions of the agent to the environment's units, as `Actions` does with arrays."""
 
     low: Tensor | None  # bounds in the agent's units; None: no bounds
@@ -84,7 +84,7 @@ class NativeParts(nn.Module):
         if isinstance(actions, NestedActions):
             self.columns = {f"{ACTION}.{name}": actions.columns[name] for name in actions.parts}
             parts = [*actions.parts.values()]
-        self.parts = nn.ModuleList(map(Native, parts))
+        self.parts = nn.ModuleList(map(NativeActions, parts))
 
     def forward(self, action: Tensor) -> Batch:
         outputs = {}

@@ -4,14 +4,14 @@ from rlrun.config.stored import to_yaml
 from rlrun.hub.listing import CURVES, VIDEO
 from rlrun.report.compare import SCORE
 from rlrun.report.names import printable, shortened
-from rlrun.report.runs import Run
+from rlrun.report.runs import StoredRun
 from rlrun.telemetry.metrics import Row
 
 FIGURES = (SCORE, "eval/return_std", "eval/return_min", "eval/return_max", "eval/success_rate")
 MARKUP = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#!|~"})
 
 
-def card(run: Run, repo: str, step: int, pictures: set[str]) -> str:
+def card(run: StoredRun, repo: str, step: int, pictures: set[str]) -> str:
     """Returns the text of README.md. step: step of the snapshot; pictures: names of the images beside it."""
     algo, env = plain(run.algo), plain(run.env)
     lines = [f"# {algo} on {env}", ""]
@@ -26,7 +26,7 @@ def card(run: Run, repo: str, step: int, pictures: set[str]) -> str:
     return f"---\n{to_yaml(front(run, repo, step))}---\n\n" + "\n".join(lines) + "\n"
 
 
-def front(run: Run, repo: str, step: int) -> dict[str, object]:
+def front(run: StoredRun, repo: str, step: int) -> dict[str, object]:
     """Returns the front matter: library, tags, and the mean return with its standard deviation."""
     algo, env = label(run.algo), label(run.env)
     about: dict[str, object] = {
@@ -44,7 +44,7 @@ def front(run: Run, repo: str, step: int) -> dict[str, object]:
     return about | {"model-index": [{"name": repo.partition("/")[2], "results": [result]}]}
 
 
-def evaluations(run: Run, step: int) -> list[str]:
+def evaluations(run: StoredRun, step: int) -> list[str]:
     """Returns a table with the evaluation of the snapshot, and with the last evaluation if it is a different one."""
     scored = [row for row in run.rows if SCORE in row]
     if not scored:
@@ -65,7 +65,7 @@ def evaluations(run: Run, step: int) -> list[str]:
     return ["## Evaluation", "", *lines, "", "Returns of the run's own evaluations, without exploration.", ""]
 
 
-def evaluation(run: Run, step: int) -> Row | None:
+def evaluation(run: StoredRun, step: int) -> Row | None:
     """Returns the row of the evaluation at a step, or None if there was no evaluation."""
     return next((row for row in run.rows if row["step"] == step and SCORE in row), None)
 

@@ -13,7 +13,7 @@ from rlrun.hub.listing import CARD, CURVES, VIDEO
 from rlrun.report import png
 from rlrun.report.compare import SCORE, compare
 from rlrun.report.figures import draw
-from rlrun.report.runs import Run, read
+from rlrun.report.runs import StoredRun, read
 from rlrun.run.trained import check_unchanged
 from rlrun.run.weights import WEIGHTS_ONLY, locate
 from rlrun.rundir import METRICS
@@ -63,7 +63,7 @@ def build(path: Path, repo: str, folder: Path) -> dict[str, Written]:
     return listing.write(folder)
 
 
-def one_run(path: Path) -> Run:
+def one_run(path: Path) -> StoredRun:
     """Returns a run as reports read it. Raises ConfigError if it cannot be read."""
     runs, skipped = read([path])
     if len(runs) != 1 or runs[0].path != path:

@@ -13,7 +13,7 @@ from rlrun.core.random import aside
 from rlrun.types import Batch, Spec, Step, carried
 
 
-class Policy(Protocol):
+class MetaPolicy(Protocol):
     """Acts in several environments, each with its own task."""
 
     def act(self, obs: Any, carry: Batch, explore: bool) -> tuple[Tensor, Batch]: ...
@@ -25,10 +25,10 @@ class MetaAgent(Protocol):
 
     exploration_episodes: int  # episodes in each task before adaptation
 
-    def get_exploration_policy(self) -> Policy:
+    def get_exploration_policy(self) -> MetaPolicy:
         """Returns a new exploration policy, for one task per environment."""
 
-    def adapt_policy(self, policy: Policy, rollout: Batch) -> Policy:
+    def adapt_policy(self, policy: MetaPolicy, rollout: Batch) -> MetaPolicy:
         """Returns `policy` adapted to its rollout [time, env, ...].
 
         The agent's own parameters do not change. `policy` must not be used afterwards.
@@ -36,7 +36,7 @@ class MetaAgent(Protocol):
 
 
 def episodes(
-    policy: Policy, addons: Addons, spec: Spec, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
+    policy: MetaPolicy, addons: Addons, spec: Spec, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
 ) -> Batch:
     """Collects `count` whole episodes of every environment, [time, env, ...], relabelled by the add-ons.
 
@@ -62,7 +62,7 @@ def episodes(
     return addons.relabel(rollout.batch())
 
 
-def adapted(agent: MetaAgent, addons: Addons, env: Any) -> Policy:
+def adapted(agent: MetaAgent, addons: Addons, env: Any) -> MetaPolicy:
     """Returns a policy adapted to the tasks of `env`, for evaluation. The agent's streams and weights do not change."""
     with aside(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()

@@ -25,7 +25,7 @@ from rlrun.types import Batch
 
 
 @dataclass
-class Episode:
+class EpisodeSpan:
     """Locates an episode among the collected timesteps: environment `slot`, timesteps begin to end (exclusive)."""
 
     slot: int
@@ -59,8 +59,8 @@ class Episodes(OnPolicy):
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
         rollout = Rollout(self.env.spec)
         time = last_end = 0
-        episodes: list[Episode] = []
-        selected: list[Episode] = []
+        episodes: list[EpisodeSpan] = []
+        selected: list[EpisodeSpan] = []
         self.start(range(self.env.spec.num_envs), episodes, 0)
         while not selected:
             running = [episode for episode in episodes if not episode.done]
@@ -81,12 +81,12 @@ class Episodes(OnPolicy):
             stream.join()
         return lines(self.collected(rollout), selected)
 
-    def enough(self, episodes: list[Episode]) -> bool:
+    def enough(self, episodes: list[EpisodeSpan]) -> bool:
         """Returns whether these episodes reach both minimums."""
         steps = sum(episode.end - episode.begin for episode in episodes)
         return steps >= (self.cfg.min_steps or 0) and len(episodes) >= (self.cfg.min_rollouts or 0)
 
-    def complete(self, episodes: list[Episode]) -> list[Episode]:
+    def complete(self, episodes: list[EpisodeSpan]) -> list[EpisodeSpan]:
         """Returns the shortest prefix of `episodes` that suffices for a rollout, or [] if one of them still runs."""
         for count, episode in enumerate(episodes, 1):
             if not episode.done:
@@ -95,7 +95,7 @@ class Episodes(OnPolicy):
                 return episodes[:count]
         return []
 
-    def start(self, slots: Iterable[int], episodes: list[Episode], begin: int) -> None:
+    def start(self, slots: Iterable[int], episodes: list[EpisodeSpan], begin: int) -> None:
         """Starts a new episode in each of the environments `slots`, and appends the new episodes to `episodes`.
 
         begin: timestep of the rollout at which the episodes start.
@@ -107,7 +107,7 @@ class Episodes(OnPolicy):
             seeds[slot] = seed_for(self.seed, f"episode {name}") >> 32  # some environments accept only 31 bits
             for stream in self.streams():
                 stream.split(slot, name)
-            episodes.append(Episode(slot, begin, begin))
+            episodes.append(EpisodeSpan(slot, begin, begin))
         self.obs = self.env.start(seeds)
         first = self.carry["first"]
         self.carry["first"] = first.index_fill(0, torch.tensor(list(seeds), device=first.device), True)
@@ -117,7 +117,7 @@ class Episodes(OnPolicy):
         return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
 
 
-def lines(batch: Batch, episodes: list[Episode]) -> Batch:
+def lines(batch: Batch, episodes: list[EpisodeSpan]) -> Batch:
     """Regroups timesteps [time, env, ...] as [time, episode, ...]; padding repeats the last timestep of an episode."""
     begin, end, slot = torch.tensor([[episode.begin, episode.end, episode.slot] for episode in episodes]).T
     time = torch.arange(int((end - begin).max())).unsqueeze(-1) + begin

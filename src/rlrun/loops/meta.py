@@ -7,7 +7,7 @@ from torch import Tensor
 from rlrun.config.schema import Size, config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.loops.adaptation import MetaAgent, Policy, episodes
+from rlrun.loops.adaptation import MetaAgent, MetaPolicy, episodes
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Step
 
@@ -42,7 +42,7 @@ class Meta(Loop):
         metrics |= self.addons.update(batch, ctx)
         return self.count_update(metrics)
 
-    def collect(self, policy: Policy, count: int) -> Batch:
+    def collect(self, policy: MetaPolicy, count: int) -> Batch:
         self.begin()
         first = self.carry["first"]
         return episodes(policy, self.addons, self.env.spec, self.obs, first, self.step, count)

@@ -156,7 +156,7 @@ class DeterministicActor(DeterministicPolicy):
         return Deterministic(action)
 
 
-class Policy(Head):
+class PolicyHead(Head):
     """A head that returns an action distribution, like those in functional/distributions.py."""
 
     def report(self) -> Metrics:
@@ -177,7 +177,7 @@ class SquashedGaussianPolicy(Head):
         return SquashedNormal(mean, log_std)
 
 
-class GaussianPolicy(Policy):
+class GaussianPolicy(PolicyHead):
     """A normal distribution whose mean depends on the observation, with one standard deviation per dimension.
 
     std: standard deviation at the start. learn_std: whether it is a parameter or stays constant. tanh_mean: whether
@@ -214,7 +214,7 @@ class GaussianPolicy(Policy):
         return {"std": self.log_std.detach().exp().mean()}
 
 
-class DiscretePolicy(Policy):
+class DiscretePolicy(PolicyHead):
     """A distribution over the actions of a discrete space; actions that the action mask forbids have probability 0."""
 
     def __init__(self, torso: nn.Module, space: Space, gain: float | None = None):
@@ -227,7 +227,7 @@ class DiscretePolicy(Policy):
         return distribution(self.space, logits, obs)
 
 
-class MixedPolicy(Policy):
+class MixedPolicy(PolicyHead):
     """A distribution over mixed actions: independent choices, and a normal distribution with one standard deviation per
     dimension.
 
@@ -256,7 +256,7 @@ def stochastic_policy(
     space: Space,
     gain: float | None = None,
     std: float = 1.0,
-) -> Policy:
+) -> PolicyHead:
     """Returns the policy head for an action space. std: initial standard deviation of continuous actions."""
     if isinstance(space, spaces.Box):
         return GaussianPolicy(torso, space.shape[0], gain, std)

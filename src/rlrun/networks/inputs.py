@@ -55,7 +55,7 @@ def part(x: Any, path: tuple[str, ...]) -> Any:
     return x
 
 
-class Flatten(nn.Module):
+class FlattenInputs(nn.Module):
     """Converts observations of one space to vectors [batch, size] by concatenating the entries of the space.
 
     Boxes are flattened, bytes are scaled to [0, 1] by their upper bound, and discrete values become one-hot vectors.

@@ -1,6 +1,6 @@
 """The parts `algo.head` of on-policy agents and `algo.actor` of continuous SARSA: output layer and action distribution.
 
-A head is called with its Config, the torso of the policy, the action space and `algo.init_std`. It returns a `Policy`.
+A head is called with its Config, the torso of the policy, the action space and `algo.init_std`; it is a `PolicyHead`.
 An actor is called with its Config, the torso and the number of action dimensions. Its distributions return actions in
 [-1, 1] and their log-probabilities, like `SquashedNormal`.
 """
@@ -16,7 +16,7 @@ from rlrun.networks.heads import (
     DeterministicActor,
     GaussianPolicy,
     Head,
-    Policy,
+    PolicyHead,
     SquashedGaussianPolicy,
     stochastic_policy,
 )
@@ -31,7 +31,7 @@ class NoSettings:
 
 
 @register("head", "auto")
-def auto(cfg: Any, torso: nn.Module, space: Space, init_std: float) -> Policy:
+def auto(cfg: Any, torso: nn.Module, space: Space, init_std: float) -> PolicyHead:
     """Returns a Gaussian policy for Box actions and a categorical one for discrete actions."""
     return stochastic_policy(torso, space, GAIN, init_std)
 

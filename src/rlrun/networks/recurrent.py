@@ -208,7 +208,7 @@ class Gru(Recurrent):
         return outputs
 
 
-class Memory:
+class StateLayout:
     """Layout of the agent's hidden state, which concatenates the states of all its recurrent torsos.
 
     `size` is 0 if no torso is recurrent.

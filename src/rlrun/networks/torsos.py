@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from rlrun import registry
 from rlrun.config.schema import Part, Units, config
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import Flatten, beside, channels_last, is_image, largest_byte, leaves, part
+from rlrun.networks.inputs import FlattenInputs, beside, channels_last, is_image, largest_byte, leaves, part
 from rlrun.networks.linear import Linear
 from rlrun.registry import register
 
@@ -68,7 +68,7 @@ class LinearTorso(nn.Module):
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
-        flattens = [Flatten(space) for space in spaces]
+        flattens = [FlattenInputs(space) for space in spaces]
         self.inputs = nn.ModuleList(flattens)
         self.features = sum(flatten.size for flatten in flattens)
 
@@ -225,7 +225,7 @@ class Cnn(nn.Module):
         if not self.places:
             raise self._refusal(cfg, spaces)
 
-        others = [Flatten(space, skip=partial(self.sees, cfg)) for space in spaces]
+        others = [FlattenInputs(space, skip=partial(self.sees, cfg)) for space in spaces]
         self.others = nn.ModuleList(others)
         self.other_sizes = [other.size for other in others]
         self.stack = Stack(self.features + sum(self.other_sizes), cfg, members)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rlrun.config import check
-from rlrun.report.runs import DONE, Run
+from rlrun.report.runs import DONE, StoredRun
 from rlrun.report.statistics import (
     Array,
     improvement,
@@ -39,7 +39,7 @@ Difference = tuple[str, list[str]]  # a config key and its values
 class Series:
     """The evaluations of one run."""
 
-    run: Run
+    run: StoredRun
     steps: Array
     values: Array
 
@@ -224,9 +224,9 @@ class Comparison:
         return sorted(found, key=lambda pair: -pair[2])
 
 
-def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mark: str = "") -> Comparison:
+def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCORE, mark: str = "") -> Comparison:
     """Groups runs by algorithm, the config keys `by`, and environment. mark: suffix of the names of the methods."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in sorted(runs, key=lambda run: (run.algo, str(run.path))):
         groups.setdefault((method(run, by) + mark, run.env), []).append(run)
     silent: dict[Path, str] = {}
@@ -269,7 +269,7 @@ def joined(one: Comparison, other: Comparison) -> Comparison:
     return Comparison(sorted(cells, key=lambda cell: cell.method), {**one.aside, **other.aside})
 
 
-def method(run: Run, by: Sequence[str] = ()) -> str:
+def method(run: StoredRun, by: Sequence[str] = ()) -> str:
     """Returns the name of a run's method: `sac`, or `sac, gamma=0.9` if `by` holds `algo.gamma`."""
     parts = [run.algo]
     for key in by:
@@ -325,13 +325,13 @@ def _stretch(one: Series) -> str:
     return f"from step {first:,.0f} to {last:,.0f}"
 
 
-def _identity(run: Run) -> str:
+def _identity(run: StoredRun) -> str:
     """Returns the config of a run as text, without keys that do not change results."""
     own = {key: value for key, value in run.config.items() if key not in ("run_dir", "name", "logger", "resume")}
     return check.show(own)
 
 
-def differences(runs: Sequence[Run]) -> list[Difference]:
+def differences(runs: Sequence[StoredRun]) -> list[Difference]:
     """Returns the config keys that differ between runs, each with all its values, except seeds, folders and logging."""
     found = []
     for key, values in all_values(runs).items():
@@ -340,7 +340,7 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
     return found
 
 
-def all_values(runs: Sequence[Run]) -> dict[str, list[str]]:
+def all_values(runs: Sequence[StoredRun]) -> dict[str, list[str]]:
     """Returns all values of each config key among runs, as text; "-" for a run that lacks the key."""
     configs = []
     for run in runs:

@@ -9,8 +9,8 @@ from rlrun.report import frame, png, svg, tables
 from rlrun.report.compare import Comparison
 from rlrun.report.figures import Picture, draw
 from rlrun.report.names import printable, shortened
-from rlrun.report.runs import Run, Skipped
-from rlrun.report.tables import Table
+from rlrun.report.runs import Skipped, StoredRun
+from rlrun.report.tables import ReportTable
 from rlrun.snapshot.atomic import replace_text
 
 FEW = 6  # with more methods, the page draws bands and single runs fainter, because they overlap
@@ -28,7 +28,7 @@ class Report:
     """A comparison of runs, and how it is written to a folder."""
 
     comparison: Comparison
-    runs: Sequence[Run]
+    runs: Sequence[StoredRun]
     skipped: Sequence[Skipped]
     score: str  # key of metrics.jsonl that is compared
     by: Sequence[str] = ()  # config keys that distinguish methods
@@ -49,7 +49,7 @@ class Report:
         replace_text(page, text)
         return page
 
-    def _tables(self) -> list[Table]:
+    def _tables(self) -> list[ReportTable]:
         one = self.comparison
         found = [tables.every_run(one, self.runs, self.score, self.by)]
         if one.methods:
@@ -57,7 +57,7 @@ class Report:
             found += [tables.configs(one), tables.unequal(one), tables.curves(one), tables.profiles(one)]
         return found
 
-    def _html(self, pictures: Sequence[Picture], found: Sequence[Table]) -> str:
+    def _html(self, pictures: Sequence[Picture], found: Sequence[ReportTable]) -> str:
         from markupsafe import Markup
 
         methods = self.comparison.methods

@@ -30,7 +30,7 @@ RUNNING, DONE, RESUMABLE, SHARED, DEAD = "running", "done", "resumable", "shared
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A run on disk."""
 
     path: Path
@@ -111,9 +111,9 @@ class Skipped:
     reason: str
 
 
-def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
+def read(places: Iterable[Path]) -> tuple[list[StoredRun], list[Skipped]]:
     """Returns every run at or below `places`, once each, and the folders that hold no run or cannot be read."""
-    runs: list[Run] = []
+    runs: list[StoredRun] = []
     skipped: list[Skipped] = []
     seen: set[Path] = set()
     for place in places:
@@ -175,7 +175,7 @@ def _nothing(inside: Sequence[Path]) -> str:
     return "holds no run"
 
 
-def _read_run(path: Path) -> Run:
+def _read_run(path: Path) -> StoredRun:
     """Reads a run. Raises ConfigError if its config is missing or damaged; other damage is listed in `faults`."""
     if not (path / CONFIG).is_file():
         raise ConfigError(not_a_run(path))
@@ -186,7 +186,7 @@ def _read_run(path: Path) -> Run:
     keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
     faults: list[str] = []
     meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
-    return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
+    return StoredRun(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
 
 
 def check_config(config: dict[str, Any]) -> None:

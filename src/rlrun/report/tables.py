@@ -11,7 +11,7 @@ import numpy as np
 
 from rlrun.report.compare import THRESHOLDS, Cell, Comparison, method
 from rlrun.report.names import printable, shortened
-from rlrun.report.runs import Run
+from rlrun.report.runs import StoredRun
 from rlrun.report.statistics import iqm
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.view import clock, memory, number
@@ -25,7 +25,7 @@ FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table. numeric: right-aligned columns. raw_header and raw: replace header and rows in the CSV file."""
 
     name: str
@@ -38,7 +38,7 @@ class Table:
     raw: Sequence[Sequence[Any]] = ()
 
     @property
-    def shown(self) -> "Table":
+    def shown(self) -> "ReportTable":
         """The table without empty columns."""
         columns = list(zip(*self.rows, strict=True))
         kept = [place for place, cells in enumerate(columns) if set(cells) != {""}]
@@ -55,7 +55,7 @@ class Table:
         replace_text(folder / f"{self.name}.csv", text.getvalue())
 
 
-def scores(comparison: Comparison) -> Table:
+def scores(comparison: Comparison) -> ReportTable:
     """Returns the table of final and best scores, with a row for each environment and method."""
     rows: Rows = []
     raw: Rows = []
@@ -70,10 +70,10 @@ def scores(comparison: Comparison) -> Table:
     header = ("environment", "method", "runs", "steps", "IQM", "95 % interval", "mean", "median", "best, IQM")
     note = "Final: the last evaluation. Best: the highest evaluation of each run, which overestimates its policy."
     raw_header = ("env", "method", "runs", "steps", "iqm", "iqm_low", "iqm_high", "mean", "median", "best_iqm")
-    return Table("scores", "Final and best scores", header, rows, range(2, 9), note, raw_header, raw)
+    return ReportTable("scores", "Final and best scores", header, rows, range(2, 9), note, raw_header, raw)
 
 
-def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
+def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> ReportTable:
     """Returns the table of scores of all methods at the same steps; default: quarters of the shortest horizon."""
     rows: Rows = []
     raw: Rows = []
@@ -89,7 +89,7 @@ def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
     header = ("environment", "step", *comparison.methods)
     note = "IQM of the last evaluation up to that step."
     raw_header = ("env", *header[1:])
-    return Table("steps", "Score at given steps", header, rows, range(1, len(header)), note, raw_header, raw)
+    return ReportTable("steps", "Score at given steps", header, rows, range(1, len(header)), note, raw_header, raw)
 
 
 def _score_at(cell: Cell | None, step: int) -> float | None:
@@ -109,17 +109,17 @@ def shown(value: float | None, form: Callable[[float], str] = number) -> str:
     return form(value)
 
 
-def profiles(comparison: Comparison) -> Table:
+def profiles(comparison: Comparison) -> ReportTable:
     """Returns the table of performance profiles, which is only written as a CSV file."""
     raw: Rows = []
     for name in comparison.methods:
         columns = (THRESHOLDS, *comparison.profiles[name])
         for row in zip(*columns, strict=True):
             raw.append([name, *map(float, row)])
-    return Table("profile", "", ("method", "score", "fraction_above", "low", "high"), raw)
+    return ReportTable("profile", "", ("method", "score", "fraction_above", "low", "high"), raw)
 
 
-def chances(comparison: Comparison) -> Table:
+def chances(comparison: Comparison) -> ReportTable:
     """Returns the table of probabilities of improvement, with a row for each pair of methods."""
     rows: Rows = []
     raw: Rows = []
@@ -132,10 +132,10 @@ def chances(comparison: Comparison) -> Table:
         raw.append([x, y, chance, *ends])
     header = ("X", "Y", "P(X > Y)", "95 % interval", "above one half")
     title = "Probability that a run of X scores more than one of Y"
-    return Table("improvement", title, header, rows, (2, 3), "", ("x", "y", "p", "low", "high"), raw)
+    return ReportTable("improvement", title, header, rows, (2, 3), "", ("x", "y", "p", "low", "high"), raw)
 
 
-def cost(comparison: Comparison) -> Table:
+def cost(comparison: Comparison) -> ReportTable:
     """Returns the table of time and memory, with a row for each environment and method."""
     rows: Rows = []
     raw: Rows = []
@@ -153,15 +153,15 @@ def cost(comparison: Comparison) -> Table:
     header = ("environment", "method", "time, median", "longest", "steps/s", "memory", "GPU", "host")
     raw_header = ("env", "method", "seconds_median", "seconds_longest", "steps_per_s", "rss_mb", "gpu_mb", "host")
     note = "Memory: the maximum over all runs."
-    return Table("cost", "Time and memory", header, rows, range(2, 7), note, raw_header, raw)
+    return ReportTable("cost", "Time and memory", header, rows, range(2, 7), note, raw_header, raw)
 
 
-def _most_memory(runs: Sequence[Run], key: str) -> float | None:
+def _most_memory(runs: Sequence[StoredRun], key: str) -> float | None:
     """Returns the largest value of a memory metric over all runs, in MB, or None if it is 0 or missing."""
     return max(run.most(key) or 0.0 for run in runs) or None
 
 
-def configs(comparison: Comparison) -> Table:
+def configs(comparison: Comparison) -> ReportTable:
     """Returns the table of config keys that differ among averaged runs, a row for each method, environment and key."""
     rows: Rows = []
     for name in comparison.methods:
@@ -169,17 +169,17 @@ def configs(comparison: Comparison) -> Table:
             for key, values in cell.differences:
                 rows.append([cell.method, cell.env, key, ", ".join(values)])
     header, note = ("method", "environment", "key", "values"), "Without seeds and folders. by=KEY separates the runs."
-    return Table("configs", "Configs that differ among averaged runs", header, rows, (), note)
+    return ReportTable("configs", "Configs that differ among averaged runs", header, rows, (), note)
 
 
-def unequal(comparison: Comparison) -> Table:
+def unequal(comparison: Comparison) -> ReportTable:
     """Returns the table of settings in which methods differ, a row for each environment and key."""
     rows: Rows = []
     for env in comparison.envs:
         for key, values in comparison.unequal(env).items():
             rows.append([env, key, *(", ".join(values.get(name, ())) for name in comparison.methods)])
     header, note = ("environment", "key", *comparison.methods), "Without keys that only one method has."
-    return Table("unequal", "Settings in which methods differ", header, rows, (), note)
+    return ReportTable("unequal", "Settings in which methods differ", header, rows, (), note)
 
 
 def conditions(comparison: Comparison) -> list[str]:
@@ -222,7 +222,7 @@ def _some(values: Sequence[str]) -> str:
     return text
 
 
-def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Sequence[str]) -> Table:
+def every_run(comparison: Comparison, runs: Sequence[StoredRun], score: str, by: Sequence[str]) -> ReportTable:
     """Returns the table of all runs, including those that do not count."""
     rows: Rows = []
     raw: Rows = []
@@ -235,17 +235,17 @@ def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Seque
         raw.append([*about, run.seed, run.state, run.step, run.total_steps, value, remarks, str(run.path)])
     header = ("method", "environment", "seed", "state", "steps", "last score", "remarks", "folder")
     raw_header = ("method", "env", "seed", "state", "step", "total_steps", "last_score", "remarks", "folder")
-    return Table("runs", "Every run", header, rows, (2, 4, 5), "", raw_header, raw)
+    return ReportTable("runs", "Every run", header, rows, (2, 4, 5), "", raw_header, raw)
 
 
-def curves(comparison: Comparison) -> Table:
+def curves(comparison: Comparison) -> ReportTable:
     """Returns the table of learning curves, which is only written as a CSV file."""
     raw: Rows = []
     for cell in comparison:
         columns = (cell.grid, cell.curves.mean(0), cell.centre, *cell.band)
         for step, *figures in zip(*columns, strict=True):
             raw.append([cell.env, cell.method, len(cell.counted), int(step), *map(float, figures)])
-    return Table("curves", "", ("env", "method", "runs", "step", "mean", "iqm", "iqm_low", "iqm_high"), raw)
+    return ReportTable("curves", "", ("env", "method", "runs", "step", "mean", "iqm", "iqm_low", "iqm_high"), raw)
 
 
 def span(low: Any, high: Any, form: str = "") -> str:

@@ -9,7 +9,7 @@ import torch
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.tasks import Task
-from rlrun.loops.adaptation import MetaAgent, Policy, adapted
+from rlrun.loops.adaptation import MetaAgent, MetaPolicy, adapted
 from rlrun.run.returns import components, score, shortfall, spread
 from rlrun.types import Objective, Return, carried
 
@@ -105,7 +105,7 @@ def episodes_per_env(episodes: int, num_envs: int) -> np.ndarray:
 
 @torch.no_grad()
 def play(
-    agent: Agent | Policy,
+    agent: Agent | MetaPolicy,
     addons: Addons,
     env: Any,
     episodes: int,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import engine, files, registry
-from rlrun.buffers.ring import Ring
+from rlrun.buffers.ring import RingBuffer
 from rlrun.config import resumable
 from rlrun.config.loggers import folded, named
 from rlrun.config.reach import reaches
@@ -50,7 +50,7 @@ from rlrun.snapshot.store import Store, step_name, step_of
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint, schedule_hints, start_hint
-from rlrun.telemetry.metrics import MetricKeys, Written, read_rows
+from rlrun.telemetry.metrics import MetricKeys, WrittenRows, read_rows
 from rlrun.types import MASK
 
 WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
@@ -60,7 +60,7 @@ REPLAY = "buffer."  # prefix of the state of the replay buffer
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """How a run ended, and its summary.json."""
 
     status: str  # done | paused | stopped | failed
@@ -69,14 +69,14 @@ class Result:
     fault: str = ""  # why it failed, as one line
 
 
-def train(config: RunConfig, run: RunDir) -> Result:
+def train(config: RunConfig, run: RunDir) -> RunResult:
     """Starts a run in its directory and trains it to the end."""
     take_logged()  # numbers of an earlier run of this process
     registry.load(config.plugins)
     return begin(config, run, open_store(config, run), make_loggers(config.logger))
 
 
-def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
+def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunResult:
     """Continues a run from its latest complete snapshot, or from step 0 if it has none.
 
     changes: new values by dotted key, for settings that a resumed run may change.
@@ -102,7 +102,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
         if why:
             finished += f", because {why}; a resume with other trainer.stop_when or total_steps goes on"
         print(printable(finished))
-        return Result("done", 0, summary)
+        return RunResult("done", 0, summary)
     check_resumable(snapshot)
     check_goal(config, snapshot, changes)
     check_stored_data(config, snapshot.header.get("data"), "resume", typed)
@@ -114,7 +114,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     return supervise(config, run, loop, store, loggers, snapshot)
 
 
-def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
+def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> RunResult:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
     snapshot = Store(source_path).load(name)
@@ -134,7 +134,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
 
 
-def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> Result:
+def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
     """Starts a new run in a new directory with the config and the weights of a run or one of its snapshots.
 
     Steps, schedules, exploration, optimisers, replay, random numbers and the best return start as in any new run.
@@ -229,7 +229,7 @@ def check(config: RunConfig) -> None:
         env.close()
 
 
-def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Result:
+def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> RunResult:
     """Trains a run from step 0, with weights from `init_from` if it is set."""
     config, loop = made(config)
     return supervise(config, run, loop, store, loggers)
@@ -256,7 +256,7 @@ def made(config: RunConfig) -> tuple[RunConfig, Loop]:
 
 def supervise(
     config: RunConfig, run: RunDir, loop: Loop, store: Store, loggers: Loggers, snapshot: Snapshot | None = None
-) -> Result:
+) -> RunResult:
     """Trains a loop with signals, telemetry and snapshots. Writes summary.json even if training fails."""
     recorded = Recorded.read(run.path)
     step, written = 0, None
@@ -304,7 +304,7 @@ def supervise(
     if line:
         trace = printable(run.path / "error.log")
         print(f"error: {line}\n  trace: {trace}", file=sys.stderr)
-    return Result(status, code, summary, line)
+    return RunResult(status, code, summary, line)
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
@@ -378,11 +378,11 @@ def end(callbacks: Callbacks, summary: dict[str, Any], log: Telemetry) -> None:
         log.message(str(error))
 
 
-def recorded_rows(snapshot: Snapshot) -> Written | None:
+def recorded_rows(snapshot: Snapshot) -> WrittenRows | None:
     """Returns number and hash of the log rows written before the snapshot, or None if its header lacks them."""
     match snapshot.header.get("metrics"):
         case {"rows": int(rows), "sha256": str(sha256)} if rows >= 0:
-            return Written(rows, sha256)
+            return WrittenRows(rows, sha256)
     return None
 
 
@@ -452,9 +452,9 @@ def close_store(store: Store, log: Telemetry) -> None:
         log.message(str(error))
 
 
-def rings(loop: Loop) -> dict[str, Ring]:
+def rings(loop: Loop) -> dict[str, RingBuffer]:
     """Returns the ring buffers of a run by module path. Snapshots store them in segments."""
-    return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
+    return {name: module for name, module in loop.named_modules() if isinstance(module, RingBuffer)}
 
 
 def saves_replay(config: RunConfig, loop: Loop) -> bool:
@@ -462,7 +462,7 @@ def saves_replay(config: RunConfig, loop: Loop) -> bool:
     return config.trainer.snapshot_replay or not loop.refills
 
 
-def saved_rings(config: RunConfig, loop: Loop) -> dict[str, Ring]:
+def saved_rings(config: RunConfig, loop: Loop) -> dict[str, RingBuffer]:
     """Returns the ring buffers that snapshots hold."""
     found = rings(loop)
     if not saves_replay(config, loop):

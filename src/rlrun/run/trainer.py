@@ -25,7 +25,7 @@ from rlrun.snapshot.store import BEST, step_name
 from rlrun.types import Episode
 
 
-class Log(Protocol):
+class RunLog(Protocol):
     """Receives the trainer's log rows, progress and messages."""
 
     def row(self, values: dict[str, float]) -> None: ...
@@ -81,7 +81,7 @@ class Trainer:
         self,
         cfg: TrainerConfig,
         loop: Loop,
-        log: Log,
+        log: RunLog,
         evaluate: Callable[[int], dict[str, float]],
         checkpointer: Checkpointer,
         callbacks: Callbacks | None = None,

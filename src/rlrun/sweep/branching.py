@@ -14,7 +14,7 @@ from rlrun.lock import LOCK
 from rlrun.rundir import SNAPSHOTS, SUMMARY
 from rlrun.snapshot import atomic
 from rlrun.sweep.runs import Runs
-from rlrun.sweep.trials import Job, Trial
+from rlrun.sweep.trials import RungJob, Trial
 
 ALGO = "algo."
 SCHEDULE = "algo.schedule"
@@ -27,14 +27,14 @@ class BranchingRuns(Runs):
     def settings(self, trial: Trial) -> dict[str, Any]:
         return trial.start_values | {SCHEDULE: schedule(trial)}
 
-    def command(self, job: Job, trial: Trial) -> list[str]:
+    def command(self, job: RungJob, trial: Trial) -> list[str]:
         if not (self.path(job) / SNAPSHOTS / LATEST).exists():
             return super().command(job, trial)
         words = ["resume", str(self.path(job)), f"{SCHEDULE}={literal(schedule(trial))}"]
         words += [word for word in self.courses[job.env].words if word.startswith("plugins=")]
         return [*words, *self.pause(job)]
 
-    def prepare(self, job: Job, trial: Trial) -> None:
+    def prepare(self, job: RungJob, trial: Trial) -> None:
         if job.branch and not self.path(job).exists():
             copy_run(self.path(trial.branches[job.branch - 1].source), self.path(job))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from rlrun.rundir import SNAPSHOTS
 from rlrun.snapshot import atomic
 from rlrun.sweep.runs import Runs
-from rlrun.sweep.trials import Job
+from rlrun.sweep.trials import RungJob
 
 
-def remove_snapshots(runs: Runs, dispensable: Iterable[Job], limit: int) -> int:
+def remove_snapshots(runs: Runs, dispensable: Iterable[RungJob], limit: int) -> int:
     """Removes the snapshots of dispensable runs in turn until all runs have at most `limit` bytes.
 
     A run without snapshots that is continued after all is trained from the start, which gives the same run. Returns the

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlrun.config.check import show
 from rlrun.errors import printable
 from rlrun.sweep.journal import Event
-from rlrun.sweep.trials import Job, Trials
-from rlrun.sweep.view import View
+from rlrun.sweep.trials import RungJob, Trials
+from rlrun.sweep.view import SweepView
 from rlrun.telemetry.stdout import muted_on_error, terminal_of_stdout
 from rlrun.telemetry.view import number
 
@@ -25,7 +25,7 @@ class Display(Protocol):
     def say(self, event: Event, trials: Trials) -> None:
         """Shows an event, which is applied already."""
 
-    def progress(self, trials: Trials, running: Collection[Job]) -> None:
+    def progress(self, trials: Trials, running: Collection[RungJob]) -> None:
         """Is called often, with the runs at work."""
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class Lines:
             with muted_on_error():
                 print(line, flush=True)
 
-    def progress(self, trials: Trials, running: Collection[Job]) -> None:
+    def progress(self, trials: Trials, running: Collection[RungJob]) -> None:
         """Prints nothing."""
 
     def close(self) -> None:
@@ -50,12 +50,12 @@ class Lines:
 class Live:
     """A panel at the bottom of the terminal. Lines scroll above it."""
 
-    def __init__(self, view: View, terminal: "RichConsole"):
+    def __init__(self, view: SweepView, terminal: "RichConsole"):
         from rlrun.telemetry.screen import Screen
 
         self._view = view
         self._screen = Screen(terminal)
-        self._running: Collection[Job] = ()
+        self._running: Collection[RungJob] = ()
 
     def say(self, event: Event, trials: Trials) -> None:
         text = "\n".join(lines(event, trials))
@@ -63,7 +63,7 @@ class Live:
             self._screen.message(text)
         self._view.see(trials)
 
-    def progress(self, trials: Trials, running: Collection[Job]) -> None:
+    def progress(self, trials: Trials, running: Collection[RungJob]) -> None:
         if not self._screen.is_due:
             return
         if self._view.trials is not trials:  # the first call
@@ -83,7 +83,7 @@ class Live:
         return panel(self._view, width, self._screen.height, glyphs)
 
 
-def open_display(view: View) -> Display:
+def open_display(view: SweepView) -> Display:
     """Returns the form of console that fits stdout."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a sweep

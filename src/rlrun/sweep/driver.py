@@ -18,7 +18,7 @@ from rlrun.sweep.disk import remove_snapshots
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.runs import Runs
 from rlrun.sweep.settings import SweepConfig
-from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.trials import RungJob, Trials
 
 POLL_S = 0.05
 ATTEMPTS = 5  # to finish a job whose process was killed, per driver
@@ -33,11 +33,11 @@ class Strategy(Protocol):
     def decision(self) -> Event | None:
         """Returns the next decision, or None if it depends on results that are not known yet."""
 
-    def dispensable(self) -> list[Job]:
+    def dispensable(self) -> list[RungJob]:
         """Returns jobs whose snapshots are unlikely to be of use, the most unlikely first."""
 
 
-def unseen(trials: Trials, running: Collection[Job]) -> None:
+def unseen(trials: Trials, running: Collection[RungJob]) -> None:
     """Shows nothing of the progress."""
 
 
@@ -53,16 +53,16 @@ class Driver:
         cluster: Cluster,
         cfg: SweepConfig,
         say: Callable[[Event, Trials], None],
-        progress: Callable[[Trials, Collection[Job]], None] = unseen,
+        progress: Callable[[Trials, Collection[RungJob]], None] = unseen,
     ):
         """say: called after every event. progress: called with the runs at work, often."""
         self.strategy, self.trials, self.journal = strategy, trials, journal
         self.runs, self.cluster, self.cfg, self.say = runs, cluster, cfg, say
         self.progress = progress
         self.started = time.monotonic() - trials.seconds
-        self.running: dict[str, Job] = {}  # started by this driver, by folder
-        self.awaited: list[Job] = []  # started by an earlier driver
-        self.attempts: Counter[Job] = Counter()
+        self.running: dict[str, RungJob] = {}  # started by this driver, by folder
+        self.awaited: list[RungJob] = []  # started by an earlier driver
+        self.attempts: Counter[RungJob] = Counter()
 
     def run(self) -> None:
         """Runs until the sweep has ended.
@@ -119,7 +119,7 @@ class Driver:
             self.running[job.folder] = job
             self.cluster.submit([self.command(job)])
 
-    def command(self, job: Job) -> Command:
+    def command(self, job: RungJob) -> Command:
         """Returns the command that trains a job."""
         words = self.runs.command(job, self.trials.trials[job.trial])
         return Command(job.folder, words, self.runs.log(job))
@@ -132,7 +132,7 @@ class Driver:
             self.awaited.remove(job)
             self.settle(job, Ended(job.folder, None))
 
-    def settle(self, job: Job, ended: Ended) -> None:
+    def settle(self, job: RungJob, ended: Ended) -> None:
         """Records the result of a job, or leaves the job open if its process was killed."""
         which = asdict(job)
         outcome = self.runs.outcome(job)

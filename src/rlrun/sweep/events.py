@@ -8,7 +8,7 @@ from rlrun.config.stored import is_number, is_whole
 from rlrun.errors import ConfigError
 from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import NAME, Event
-from rlrun.sweep.settings import Pbt, SweepConfig
+from rlrun.sweep.settings import PbtConfig, SweepConfig
 from rlrun.sweep.space import Space
 from rlrun.sweep.trials import FRESH, WORST, Trial, Trials, job_of, result_of
 
@@ -42,7 +42,7 @@ def apply_all(
 def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
     """Returns whether a driver could write this event next. Raises an error if a part is missing or of another type."""
     kind = event["event"]
-    is_population = isinstance(cfg.kind, Pbt)
+    is_population = isinstance(cfg.kind, PbtConfig)
     if trials.winner is not None or not is_number(event.get("at", 0.0), 0):
         return False
     if kind in ("scored", "failed"):
@@ -101,7 +101,7 @@ def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> b
     points, values = event["points"], event["values"]
     if not 0 < len(points) == len(values) or len(trials) + len(points) > cfg.trials:
         return False
-    if isinstance(cfg.kind, Pbt):
+    if isinstance(cfg.kind, PbtConfig):
         seeds = event["seeds"]
         if len(trials) or seeds != [*range(len(points))] or not all(type(seed) is int for seed in seeds):
             return False

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlrun.sweep.pruning import pruning
-from rlrun.sweep.settings import Pbt, SweepConfig
+from rlrun.sweep.settings import PbtConfig, SweepConfig
 from rlrun.sweep.standings import job_steps, totals
 from rlrun.sweep.trials import Trials
 
@@ -42,7 +42,7 @@ def forecast(trials: Trials, cfg: SweepConfig, courses: Mapping[str, Sequence[in
         return Forecast(taken.steps, 0.0, speed, cfg.workers)
     expected = -float(taken.steps)
     share = pruning(cfg.prune).share
-    if isinstance(cfg.kind, Pbt):
+    if isinstance(cfg.kind, PbtConfig):
         share = 1.0
     for steps in courses.values():
         before = 0

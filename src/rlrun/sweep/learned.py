@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 
-class Learned:
+class OptunaSearch:
     """Proposes points with one of Optuna's samplers."""
 
     def __init__(self, name: str, space: Space, seed: int, trials: int):

@@ -11,7 +11,7 @@ from rlrun.errors import ConfigError
 from rlrun.report import frame, svg
 from rlrun.report.figures import Picture
 from rlrun.report.statistics import interval, iqm
-from rlrun.report.tables import Table, span
+from rlrun.report.tables import ReportTable, span
 from rlrun.snapshot.atomic import replace_text
 from rlrun.sweep import space as spaces
 from rlrun.sweep.figures import draw, fresh_scores, measured_again
@@ -75,7 +75,7 @@ def headline(stored: Stored, best: Sequence[Standing]) -> str:
     return f"{text}."
 
 
-def winners(stored: Stored) -> Table:
+def winners(stored: Stored) -> ReportTable:
     """Returns the table of trials that were measured again, best first."""
     trials, every = stored.trials, standings(stored.trials)
     rows = []
@@ -88,19 +88,19 @@ def winners(stored: Stored) -> Table:
         values = values_text(trial.values, short_names(stored.space.keys))
         rows.append([trial.number, number(float(iqm(fresh))), span(low, high), len(fresh), searched, values])
     header = ("trial", "IQM", "95 % interval", "runs", "score in the search", "values")
-    return Table("winners", "Scores on fresh seeds", header, rows, range(5))
+    return ReportTable("winners", "Scores on fresh seeds", header, rows, range(5))
 
 
-def failures(found: Sequence[Standing]) -> Table:
+def failures(found: Sequence[Standing]) -> ReportTable:
     """Returns the table of runs that failed, with the reasons."""
     rows = []
     for one in found:
         rows += [[one.number, run, why] for run, why in one.trial.failures.items()]
     rows = rows[:MOST_SHOWN]
-    return Table("failures", "Runs that failed", ("trial", "run", "reason"), rows, (0,))
+    return ReportTable("failures", "Runs that failed", ("trial", "run", "reason"), rows, (0,))
 
 
-def every_trial(stored: Stored) -> Table:
+def every_trial(stored: Stored) -> ReportTable:
     """Returns the table of all trials, best first, then those without a score."""
     names = short_names(stored.space.keys)
     rows = []
@@ -112,7 +112,7 @@ def every_trial(stored: Stored) -> Table:
         values = [show(trial.values[key]) if key in trial.values else "" for key in names]
         rows.append([one.number, one.state, rung, trial.seeds_started, score, fresh, f"{one.seconds:.1f}", *values])
     header = ("trial", "state", "rung", "seeds", "score", "fresh seeds", "s per run", *names.values())
-    return Table("trials", "Every trial", header, rows, (0, *range(3, len(header))))
+    return ReportTable("trials", "Every trial", header, rows, (0, *range(3, len(header))))
 
 
 def setting_rows(stored: Stored) -> list[tuple[str, str]]:

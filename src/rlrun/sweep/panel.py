@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from rlrun.sweep.standings import Standing, values_text
-from rlrun.sweep.view import View, table
+from rlrun.sweep.view import SweepView, table
 from rlrun.telemetry.panel import LABEL, Glyphs, bar, framed, inner_width, labelled, spread
 from rlrun.telemetry.view import clock, number
 
@@ -16,7 +16,7 @@ FRAME = 9  # lines of the frame and of the header, and lines above the panel tha
 STYLES = {"training": "cyan", "fresh seeds": "cyan", "failed": "red", "winner": "green"}
 
 
-def panel(view: View, width: int, height: int, glyphs: Glyphs) -> Panel:
+def panel(view: SweepView, width: int, height: int, glyphs: Glyphs) -> Panel:
     """Returns a panel of at most `width` columns, with as many trials as a terminal of `height` lines has room for."""
     inner = inner_width(width)
     lines = [*_head(view, inner, glyphs), Text(), *_best(view, inner), *_counts(view, inner)]
@@ -29,7 +29,7 @@ def panel(view: View, width: int, height: int, glyphs: Glyphs) -> Panel:
     return framed(lines, view.title, view.place, width, glyphs)
 
 
-def _head(view: View, width: int, glyphs: Glyphs) -> Iterator[Text]:
+def _head(view: SweepView, width: int, glyphs: Glyphs) -> Iterator[Text]:
     yield bar(view.done, width, glyphs)
     trials = Text.assemble((f"{len(view.trials)}", "bold"), (f" of {view.planned} trials", "dim"))
     left = clock(view.left_s)
@@ -43,7 +43,7 @@ def _head(view: View, width: int, glyphs: Glyphs) -> Iterator[Text]:
         yield spread(trials, times, width)
 
 
-def _best(view: View, width: int) -> Iterator[Text]:
+def _best(view: SweepView, width: int) -> Iterator[Text]:
     """Yields the winner or the best trial so far, with its values on the next lines."""
     if not view.best:
         return
@@ -63,7 +63,7 @@ def _best(view: View, width: int) -> Iterator[Text]:
         yield labelled("").append(text)
 
 
-def _counts(view: View, width: int) -> Iterator[Text]:
+def _counts(view: SweepView, width: int) -> Iterator[Text]:
     line = labelled("runs").append(f"{view.totals.runs - view.totals.failed} done").append("   ")
     line.append(f"{view.open_jobs} open")
     if view.totals.failed:
@@ -74,7 +74,7 @@ def _counts(view: View, width: int) -> Iterator[Text]:
     yield spread(line, trained, width)
 
 
-def _trials(view: View, working: Sequence[Standing], best: Sequence[Standing]) -> Iterator[Text]:
+def _trials(view: SweepView, working: Sequence[Standing], best: Sequence[Standing]) -> Iterator[Text]:
     """Yields the table of the trials at work, and then of the best ones."""
     rows = table([*working, *best], view.trials, view.names, {job.trial for job in view.running})
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]

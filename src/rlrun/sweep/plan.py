@@ -24,7 +24,7 @@ from rlrun.sweep.ranges import plain
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Search, ask_again, search
-from rlrun.sweep.settings import FREE, Pbt, SweepConfig, check_size, defaults, meanings, settings
+from rlrun.sweep.settings import FREE, PbtConfig, SweepConfig, check_size, defaults, meanings, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
 from rlrun.sweep.trials import FRESH, Trial, Trials
@@ -72,13 +72,13 @@ class Plan:
 
     def strategy(self, trials: Trials) -> Strategy:
         """Returns what decides which trials there are, and how far each trains."""
-        if isinstance(self.cfg.kind, Pbt):
+        if isinstance(self.cfg.kind, PbtConfig):
             return Population(self.cfg, self.space, self.values, self.search, trials)
         return Study(self.cfg, self.space, self.values, self.search, pruning(self.cfg.prune), trials)
 
     def added(self) -> list[str]:
         """Returns the words that all runs have beside those of the user and the searched values."""
-        if not isinstance(self.cfg.kind, Pbt):
+        if not isinstance(self.cfg.kind, PbtConfig):
             return []
         start = Trial(0, [], dict.fromkeys(self.space.keys), [], 1)
         return [f"{SCHEDULE}={literal(schedule(start))}"]
@@ -86,7 +86,7 @@ class Plan:
     def runs(self) -> Runs:
         """Returns the runs of this sweep."""
         kind = Runs
-        if isinstance(self.cfg.kind, Pbt):
+        if isinstance(self.cfg.kind, PbtConfig):
             kind = BranchingRuns
         return kind(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
 
@@ -137,7 +137,7 @@ def _checked(
     runs: words by environment. searched: returns the space for a composed config and its words. path: default chosen by
     name.
     """
-    if isinstance(cfg.kind, Pbt):
+    if isinstance(cfg.kind, PbtConfig):
         _check_population(cfg, runs)
     courses = {}
     values: list[dict[str, Any]] = []
@@ -255,7 +255,7 @@ def _changeable(
 
     words: of a run. is_chosen: the user has chosen them; then raises ConfigError for others.
     """
-    if not isinstance(cfg.kind, Pbt) or not dimensions:
+    if not isinstance(cfg.kind, PbtConfig) or not dimensions:
         return dimensions
     known = ends.schedulable(words)
     for dimension in dimensions:

@@ -9,9 +9,9 @@ import numpy as np
 from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import Event
 from rlrun.sweep.search import Search
-from rlrun.sweep.settings import Pbt, SweepConfig
+from rlrun.sweep.settings import PbtConfig, SweepConfig
 from rlrun.sweep.space import Space
-from rlrun.sweep.trials import WORST, Job, Trial, Trials
+from rlrun.sweep.trials import WORST, RungJob, Trial, Trials
 
 
 class Population:
@@ -19,7 +19,7 @@ class Population:
 
     def __init__(self, cfg: SweepConfig, space: Space, fixed: Mapping[str, Any], search: Search, trials: Trials):
         """cfg: with kind=pbt. fixed: the composed config without searched keys."""
-        assert isinstance(cfg.kind, Pbt)
+        assert isinstance(cfg.kind, PbtConfig)
         self.cfg, self.own, self.space, self.fixed = cfg, cfg.kind, space, fixed
         self.search, self.trials = search, trials
 
@@ -78,6 +78,6 @@ class Population:
                 values[dimension.key] = dimension.range.multiplied(source.values[dimension.key], float(factor))
         return values
 
-    def dispensable(self) -> list[Job]:
+    def dispensable(self) -> list[RungJob]:
         """Returns the jobs of runs that their trials have left for a branch of another one."""
         return [job for trial in self.trials.trials for branch in trial.branches for job in trial.jobs(branch.rung)]

@@ -75,9 +75,9 @@ def _ranked(trials: Trials, rung: int) -> Ranking:
     return sorted(found, key=order)
 
 
-def pruning(cfg: settings.Part) -> Pruning:
+def pruning(cfg: settings.SweepPart) -> Pruning:
     """Returns the pruning that settings describe."""
-    if isinstance(cfg, settings.Asha):
+    if isinstance(cfg, settings.AshaConfig):
         return Asha(cfg.eta)
     if cfg.name == "median":
         return Median()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rlrun.errors import ConfigError
-from rlrun.sweep.settings import Pbt, SweepConfig
+from rlrun.sweep.settings import PbtConfig, SweepConfig
 
 
 def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
@@ -20,7 +20,7 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
     wanted = [round(fraction * total) for fraction in cfg.rungs]
-    if isinstance(cfg.kind, Pbt):
+    if isinstance(cfg.kind, PbtConfig):
         interval = cfg.kind.every or -(-total // 20)
         wanted = [*range(interval, total, interval)]
     found = []

@@ -11,7 +11,7 @@ from rlrun.config.stored import is_number, is_whole
 from rlrun.errors import ConfigError
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
-from rlrun.sweep.trials import Job, Result, Trial
+from rlrun.sweep.trials import Result, RungJob, Trial
 from rlrun.telemetry.metrics import LAST_STEP, whole_rows
 
 
@@ -41,14 +41,14 @@ class Runs:
         """Returns the settings of a trial's runs, by dotted key, beside those that all runs share."""
         return trial.values
 
-    def prepare(self, job: Job, trial: Trial) -> None:
+    def prepare(self, job: RungJob, trial: Trial) -> None:
         """Is called for every job before one of them starts."""
 
-    def command(self, job: Job, trial: Trial) -> list[str]:
+    def command(self, job: RungJob, trial: Trial) -> list[str]:
         """Returns the words after `rlrun`. Typed again, the command continues the run."""
         return ["train", *self.straight(job, trial, self.path(job)), *self.pause(job)]
 
-    def straight(self, job: Job, trial: Trial, target: Path) -> list[str]:
+    def straight(self, job: RungJob, trial: Trial, target: Path) -> list[str]:
         """Returns the words after `rlrun train` that train the run of a job to its end, in the folder `target`."""
         words = self.courses[job.env].words
         own = [f"{key}={literal(value)}" for key, value in self.settings(trial).items()]
@@ -57,25 +57,25 @@ class Runs:
             places.append("logger=[]")
         return [*words, *own, *places]
 
-    def pause(self, job: Job) -> list[str]:
+    def pause(self, job: RungJob) -> list[str]:
         """Returns the word that pauses the run at its rung, or nothing if it trains to its end."""
         steps = self.courses[job.env].steps
         if job.rung == len(steps) - 1:
             return []
         return [f"trainer.stop_at={steps[job.rung]}"]
 
-    def path(self, job: Job) -> Path:
+    def path(self, job: RungJob) -> Path:
         return self.folder / job.folder
 
-    def log(self, job: Job) -> Path:
+    def log(self, job: RungJob) -> Path:
         """The file with the output of the run."""
         return self.folder / f"{job.folder}.log"
 
-    def is_running(self, job: Job) -> bool:
+    def is_running(self, job: RungJob) -> bool:
         """Returns whether a process trains the run of this job, also one that another driver started."""
         return lock.holder(self.path(job)) is not None
 
-    def outcome(self, job: Job) -> Outcome | None:
+    def outcome(self, job: RungJob) -> Outcome | None:
         """Returns the result of a job whose run has ended, or None if the run was killed or stopped on the way."""
         goal = self.courses[job.env].steps[job.rung]
         try:
@@ -89,7 +89,7 @@ class Runs:
             return Outcome(None, str(error))
         return None
 
-    def _scored(self, job: Job) -> Outcome:
+    def _scored(self, job: RungJob) -> Outcome:
         """Returns the result of a run from its rows, up to the first evaluation at or after the rung.
 
         Raises ConfigError if a line of them is damaged, and OSError if there are none.
@@ -119,7 +119,7 @@ class Runs:
             return Outcome(None, f"its score, {score}, is not a finite number")
         return Outcome(result)
 
-    def last_error(self, job: Job) -> str:
+    def last_error(self, job: RungJob) -> str:
         """Returns the last error in the log of a run, as one line."""
         try:
             lines = files.read(self.log(job), files.METRICS_BYTES).decode(errors="replace").splitlines()

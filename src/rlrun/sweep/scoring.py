@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rlrun.errors import ConfigError
-from rlrun.sweep.settings import Speed, SweepConfig
+from rlrun.sweep.settings import SpeedConfig, SweepConfig
 
 
 class Scoring:
@@ -45,7 +45,7 @@ class Scoring:
     def _quality(self, steps: Sequence[int], evaluations: Sequence[float], total_steps: int) -> float:
         if self.part.name == "mean":
             return sum(evaluations) / len(evaluations)
-        if isinstance(self.part, Speed):
+        if isinstance(self.part, SpeedConfig):
             for step, value in zip(steps, evaluations, strict=True):
                 if value >= self.part.target:
                     return 1 - step / total_steps

@@ -33,9 +33,9 @@ def search(name: str, space: Space, seed: int, trials: int) -> Search:
     if name in BUILT_IN:
         found: Search = BUILT_IN[name](space, seed, trials)
         return found
-    from rlrun.sweep.learned import Learned
+    from rlrun.sweep.learned import OptunaSearch
 
-    return Learned(name, space, seed, trials)
+    return OptunaSearch(name, space, seed, trials)
 
 
 def ask_again(search: Search, event: Event, trials: Trials) -> None:

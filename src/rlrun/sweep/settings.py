@@ -58,14 +58,14 @@ def _bytes(value: Any) -> int:
 
 
 @config
-class Part:
+class SweepPart:
     """A part of a sweep, which may have settings of its own."""
 
     name: str
 
 
 @config
-class Pbt(Part):
+class PbtConfig(SweepPart):
     """Settings of population-based training."""
 
     every: PositiveInt | None
@@ -75,32 +75,32 @@ class Pbt(Part):
 
 
 @config
-class Asha(Part):
+class AshaConfig(SweepPart):
     """Settings of asynchronous successive halving."""
 
     eta: Annotated[PositiveInt, Field(ge=2)]
 
 
 @config
-class Generation(Part):
+class GenerationConfig(SweepPart):
     """Settings of a search by generations."""
 
     size: PositiveInt
 
 
 @config
-class Speed(Part):
+class SpeedConfig(SweepPart):
     """Settings of a score that rewards reaching a target early."""
 
     target: float
 
 
 # class of each part that has settings of its own
-PARTS: dict[str, dict[str, type[Part]]] = {
-    "kind": {"pbt": Pbt},
-    "prune": {"asha": Asha},
-    "order": {"generation": Generation},
-    "score": {"speed": Speed},
+PARTS: dict[str, dict[str, type[SweepPart]]] = {
+    "kind": {"pbt": PbtConfig},
+    "prune": {"asha": AshaConfig},
+    "order": {"generation": GenerationConfig},
+    "score": {"speed": SpeedConfig},
 }
 
 
@@ -109,7 +109,7 @@ class SweepConfig:
     """All settings of a sweep."""
 
     name: str | None
-    kind: Part
+    kind: SweepPart
     space: str | None
     trials: Annotated[PositiveInt, Field(le=MOST_TRIALS)]
     seeds: Annotated[PositiveInt, Field(le=1000)]  # the next seeds measure the best trials again
@@ -118,11 +118,11 @@ class SweepConfig:
     disk: Annotated[int, BeforeValidator(_bytes)] | None
     seed: NonNegativeInt
     search: Literal["random", "sobol", "grid", "tpe", "gp", "cmaes", "nsga2"]
-    prune: Part
+    prune: SweepPart
     rungs: Annotated[list[PositiveFraction], AfterValidator(_rungs)]
-    order: Part
+    order: SweepPart
     metric: Metric
-    score: Part
+    score: SweepPart
     normalize: dict[str, Annotated[list[float], AfterValidator(_bounds)]]
     cost: NonNegativeFloat
     winners: NonNegativeInt
@@ -204,5 +204,5 @@ def settings(values: Mapping[str, Any]) -> SweepConfig:
     if faults:
         raise ConfigError(*faults)
     for part, classes in PARTS.items():
-        known[part] = parse(classes.get(known[part]["name"], Part), known[part], part)
+        known[part] = parse(classes.get(known[part]["name"], SweepPart), known[part], part)
     return parse(SweepConfig, known, "")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rlrun.config.check import show
 from rlrun.errors import printable
-from rlrun.sweep.trials import FRESH, WORST, Job, Result, Trial, Trials
+from rlrun.sweep.trials import FRESH, WORST, Result, RungJob, Trial, Trials
 
 MOST_SHOWN = 1000  # trials in a table or a picture
 
@@ -114,7 +114,7 @@ def totals(trials: Trials, courses: Mapping[str, Sequence[int]]) -> Totals:
     return Totals(len(runs | failed), len(failed), steps, seconds)
 
 
-def job_steps(job: Job, trials: Trials, courses: Mapping[str, Sequence[int]]) -> int:
+def job_steps(job: RungJob, trials: Trials, courses: Mapping[str, Sequence[int]]) -> int:
     """Returns the steps of a job, without those that its run has trained for earlier rungs."""
     steps = courses[job.env]
     before = continued(job, trials)
@@ -123,7 +123,7 @@ def job_steps(job: Job, trials: Trials, courses: Mapping[str, Sequence[int]]) ->
     return steps[job.rung] - steps[before.rung]
 
 
-def continued(job: Job, trials: Trials) -> Job | None:
+def continued(job: RungJob, trials: Trials) -> RungJob | None:
     """Returns the job from whose snapshot another one goes on: of the same run, or of the run that was copied."""
     trial = trials.trials[job.trial]
     earlier = [one for one in trial.results if one.folder == job.folder and one.rung < job.rung]
@@ -134,7 +134,7 @@ def continued(job: Job, trials: Trials) -> Job | None:
     return None
 
 
-def _by_rung(trial: Trial) -> list[Job]:
+def _by_rung(trial: Trial) -> list[RungJob]:
     return sorted(trial.results, key=lambda job: job.rung)
 
 

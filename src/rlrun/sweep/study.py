@@ -8,9 +8,9 @@ from rlrun.sweep.journal import Event
 from rlrun.sweep.pruning import Pruning
 from rlrun.sweep.racing import undecided
 from rlrun.sweep.search import Search
-from rlrun.sweep.settings import Generation, SweepConfig
+from rlrun.sweep.settings import GenerationConfig, SweepConfig
 from rlrun.sweep.space import Space
-from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.trials import RungJob, Trials
 
 
 class Study:
@@ -29,7 +29,7 @@ class Study:
         self.cfg, self.space, self.fixed = cfg, space, fixed
         self.search, self.pruning, self.trials = search, pruning, trials
         self.generation: int | None = None  # trials that start together
-        if isinstance(cfg.order, Generation):
+        if isinstance(cfg.order, GenerationConfig):
             self.generation = cfg.order.size
 
     def decision(self) -> Event | None:
@@ -69,7 +69,7 @@ class Study:
             "values": [self.space.values(point, self.fixed) for point in points],
         }
 
-    def dispensable(self) -> list[Job]:
+    def dispensable(self) -> list[RungJob]:
         """Returns the jobs of trials that do not train now and are not among the best, the worst first."""
         trials = self.trials
         training = {job.trial for job in trials.open_jobs()}

@@ -15,7 +15,7 @@ FRESH = 1000  # first seed of the runs that measure the best trials again
 
 
 @dataclass(frozen=True, order=True)
-class Job:
+class RungJob:
     """One run that trains to a rung."""
 
     trial: int
@@ -52,7 +52,7 @@ class Branch(NamedTuple):
     """A trial goes on from the run of another one."""
 
     rung: int  # at which it does
-    source: Job
+    source: RungJob
 
 
 class Change(NamedTuple):
@@ -74,7 +74,7 @@ class Trial:
     seeds_started: int = 1  # these are 0, 1, ...
     ruled_out: bool = False  # no further seed starts
     rung: int = 0  # up to which it trains
-    results: dict[Job, Result] = field(default_factory=dict)
+    results: dict[RungJob, Result] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)  # folder of a run -> why it failed
     fresh_seeds: int = 0  # seeds that measure it again
     first_seed: int = 0
@@ -97,12 +97,12 @@ class Trial:
         """Whether no further seed will start."""
         return self.ruled_out or self.seeds_started == self.seeds
 
-    def jobs(self, rung: int, seeds: Iterable[int] | None = None) -> list[Job]:
+    def jobs(self, rung: int, seeds: Iterable[int] | None = None) -> list[RungJob]:
         """Returns the jobs of a rung. seeds: default all that were started."""
         if seeds is not None:
-            return [Job(self.number, rung, env, seed) for seed in seeds for env in self.envs]
+            return [RungJob(self.number, rung, env, seed) for seed in seeds for env in self.envs]
         seeds, branch = self.course(rung)
-        return [Job(self.number, rung, env, seed, branch) for seed in seeds for env in self.envs]
+        return [RungJob(self.number, rung, env, seed, branch) for seed in seeds for env in self.envs]
 
     def course(self, rung: int) -> tuple[Sequence[int], int]:
         """Returns the seeds with which it trains to a rung, and how often it went on from another run before."""
@@ -110,11 +110,11 @@ class Trial:
         first = branches[-1].source.seed if branches else self.first_seed
         return range(first, first + self.seeds_started), len(branches)
 
-    def fresh_jobs(self, last: int) -> list[Job]:
+    def fresh_jobs(self, last: int) -> list[RungJob]:
         """Returns the jobs that measure it again. last: the last rung."""
         return self.jobs(last, range(FRESH, FRESH + self.fresh_seeds))
 
-    def has_ended(self, jobs: Iterable[Job]) -> bool:
+    def has_ended(self, jobs: Iterable[RungJob]) -> bool:
         """Returns whether all these jobs have a result."""
         return all(job in self.results for job in jobs)
 
@@ -136,7 +136,7 @@ class Trial:
             return None
         return self.score_of(jobs)
 
-    def score_of(self, jobs: Iterable[Job]) -> float:
+    def score_of(self, jobs: Iterable[RungJob]) -> float:
         """Returns the interquartile mean of the scores of jobs that have ended."""
         return _iqm([self.results[job].score for job in jobs])
 
@@ -213,7 +213,7 @@ class Trials:
                 trial.fresh_seeds = event["seeds"]
                 self.is_final = True
 
-    def open_jobs(self) -> list[Job]:
+    def open_jobs(self) -> list[RungJob]:
         """Returns the jobs without a result: those that are furthest first, then by trial and seed."""
         jobs = []
         for trial in self.trials:
@@ -223,7 +223,7 @@ class Trials:
                 jobs += trial.jobs(trial.rung)
         return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed, job.env))
 
-    def _is_open(self, job: Job) -> bool:
+    def _is_open(self, job: RungJob) -> bool:
         trial = self.trials[job.trial]
         return job not in trial.results and job.folder not in trial.failures
 
@@ -239,9 +239,9 @@ class Trials:
         return [self.trials[number] for *_, number in sorted(found)]
 
 
-def job_of(event: Event) -> Job:
+def job_of(event: Event) -> RungJob:
     """Returns the job of which an event holds the result."""
-    return Job(event["trial"], event["rung"], event["env"], event["seed"], event["branch"])
+    return RungJob(event["trial"], event["rung"], event["env"], event["seed"], event["branch"])
 
 
 def result_of(event: Event) -> Result:

@@ -8,18 +8,18 @@ from rlrun.errors import printable
 from rlrun.sweep.forecast import Forecast, forecast
 from rlrun.sweep.settings import SweepConfig
 from rlrun.sweep.standings import Standing, Totals, differing, job_steps, ranked, standings, totals, values_text
-from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.trials import RungJob, Trials
 from rlrun.telemetry.view import number
 
 
-class View:
+class SweepView:
     """The state of a sweep. `see` takes the trials after each event, `move` the runs at work."""
 
     def __init__(self, path: Path, cfg: SweepConfig, courses: Mapping[str, Sequence[int]], planned: int):
         """courses: environment -> steps of the rungs. planned: number of trials of the whole sweep."""
         self.title, self.place = printable(f"sweep · {path.name}"), printable(path)
         self.cfg, self.courses, self.planned = cfg, courses, planned
-        self.running: dict[Job, float] = {}  # when each run at work was first seen
+        self.running: dict[RungJob, float] = {}  # when each run at work was first seen
         self._started = self.now()
         self.see(Trials([*courses], cfg.seeds, 0))
 
@@ -32,7 +32,7 @@ class View:
         self.trials = trials
         self._is_stale = True
 
-    def move(self, running: Collection[Job]) -> None:
+    def move(self, running: Collection[RungJob]) -> None:
         """Takes the runs at work, and computes what has changed."""
         now = self.now()
         self.running = {job: self.running.get(job, now) for job in running}

@@ -10,7 +10,7 @@ from rlrun.errors import one_line, printable
 from rlrun.telemetry.guarded import Guarded
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Histogram, Image, Video, kept, store
-from rlrun.telemetry.metrics import MetricKeys, MetricsFile, Written, ordered
+from rlrun.telemetry.metrics import MetricKeys, MetricsFile, WrittenRows, ordered
 
 
 class Telemetry:
@@ -28,7 +28,7 @@ class Telemetry:
         title: str,
         total_steps: int,
         from_step: int,
-        written: Written | None = None,
+        written: WrittenRows | None = None,
         keys: MetricKeys | None = None,
         config: Mapping[str, Any] | None = None,
         git_diff: Callable[[], str] = str,  # returns ""
@@ -84,7 +84,7 @@ class Telemetry:
             logger.call("progress", step)
 
     @property
-    def written(self) -> Written:
+    def written(self) -> WrittenRows:
         """Number and hash of the rows so far."""
         return self._metrics.written
 

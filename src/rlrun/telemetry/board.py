@@ -32,7 +32,7 @@ class TensorBoard(Logger):
 
     def open(self, start: Start) -> None:
         self._start = start
-        self._board = Board(start.run / "tb", start.rows, start.media)
+        self._board = EventFile(start.run / "tb", start.rows, start.media)
 
     def row(self, row: Row) -> None:
         if not self._board.is_deleted:
@@ -41,7 +41,7 @@ class TensorBoard(Logger):
         self._board.close()
         run = self._start.run
         self._start.say(f"{run / 'tb'} was deleted; it is written again from metrics.jsonl")
-        self._board = Board(run / "tb", read_rows(run / METRICS), kept(run, row["step"]))
+        self._board = EventFile(run / "tb", read_rows(run / METRICS), kept(run, row["step"]))
 
     def media(self, medium: Medium) -> None:
         self._board.show(medium)
@@ -53,7 +53,7 @@ class TensorBoard(Logger):
         self._board.close()
 
 
-class Board:
+class EventFile:
     """Writes each row as one event to a new event file.
 
     past, media: the rows and media before a resume. Old event files are deleted and these are written again, so that a

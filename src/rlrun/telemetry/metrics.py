@@ -43,7 +43,7 @@ class MetricKeys(NamedTuple):
         return history.renamed_metrics(row, self.format, self.algo)
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     """Number and hash of the rows of a metrics file. Every snapshot records them."""
 
     rows: int
@@ -56,7 +56,7 @@ class MetricsFile:
     written: what the snapshot recorded. If the kept rows differ from it, `fault` says how; otherwise `fault` is "".
     """
 
-    def __init__(self, path: Path, from_step: int, written: Written | None = None):
+    def __init__(self, path: Path, from_step: int, written: WrittenRows | None = None):
         self.path = path
         self.past: list[Row] = []
         self.fault = ""
@@ -72,9 +72,9 @@ class MetricsFile:
         self._file = files.open_to_append(path, from_start=from_step == 0)
 
     @property
-    def written(self) -> Written:
+    def written(self) -> WrittenRows:
         """Number and hash of the rows so far."""
-        return Written(self._rows, self._hash.hexdigest())
+        return WrittenRows(self._rows, self._hash.hexdigest())
 
     def append(self, row: Row) -> None:
         """Writes one line in one call, so that a reader never sees half a row. Raises RunError if that fails."""
@@ -103,7 +103,7 @@ class MetricsFile:
             self._rows += 1
             self._hash.update(line)
 
-    def _difference(self, written: Written | None) -> str:
+    def _difference(self, written: WrittenRows | None) -> str:
         if written is None or written == self.written:
             return ""
         if written.rows != self._rows:
@@ -161,7 +161,7 @@ def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
             yield line, row
 
 
-def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tuple[bytes, Row]]:
+def _rows_until(path: Path, step: int, written: WrittenRows | None) -> Iterator[tuple[bytes, Row]]:
     """Yields (line, row) for each valid row up to `step`, if `written` is given from the first `written.rows` lines."""
     if not path.exists():
         return

@@ -6,8 +6,8 @@ from torch import nn
 
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent
-from rlrun.networks.heads import Head, Policy
-from rlrun.networks.inputs import Flatten
+from rlrun.networks.heads import Head, PolicyHead
+from rlrun.networks.inputs import FlattenInputs
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
 
@@ -57,7 +57,7 @@ class Fourier(nn.Module):
 
     def __init__(self, cfg, spaces, members):
         super().__init__()
-        self.inputs = nn.ModuleList(Flatten(space) for space in spaces)
+        self.inputs = nn.ModuleList(FlattenInputs(space) for space in spaces)
         self.features = cfg.waves
         size = sum(part.size for part in self.inputs)
         self.register_buffer("frequency", cfg.scale * torch.randn(size, cfg.waves))
@@ -99,7 +99,7 @@ class Kumaraswamy:
 
 
 @register("head", "kumaraswamy")
-class KumaraswamyPolicy(Policy):
+class KumaraswamyPolicy(PolicyHead):
     """A policy for Box actions whose samples never leave the bounds."""
 
     @config

@@ -25,7 +25,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
 from rlrun.nested import flat, index
 from rlrun.networks.heads import Head
-from rlrun.networks.inputs import Flatten
+from rlrun.networks.inputs import FlattenInputs
 from rlrun.registry import register
 from rlrun.types import MASK, Batch, Context, Metrics, Spec
 
@@ -55,7 +55,7 @@ class Predictive(Addon):
         layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
         self.network = {"name": "auto"} | layers
         latent = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
-        self.plain = Flatten(spec.obs)
+        self.plain = FlattenInputs(spec.obs)
         self.encoder = self.head([spec.obs], cfg.latent)
         self.dynamics = None
         if cfg.unroll_steps:

@@ -24,7 +24,7 @@ class Prior(nn.Module):
 
 
 @register("prior", "uniform")
-class Uniform(Prior):
+class UniformPrior(Prior):
     """All actions are equally likely."""
 
     @config
@@ -39,7 +39,7 @@ class Uniform(Prior):
 
 
 @register("prior", "same_action")
-class SameAction(Prior):
+class SameActionPrior(Prior):
     """In each dimension a mixture of two truncated normal distributions: a narrow one around the previous action, and
     a wide one around the middle of the range, which alone counts at the first timestep of an episode."""
 

@@ -36,7 +36,7 @@ def moved(a: Tensor, v: Tensor) -> Tensor:
 
 
 @register("trajectory", "hold")
-class Hold(Trajectory):
+class HoldTrajectory(Trajectory):
     """TAAC: the action is repeated."""
 
     size = 1
@@ -56,7 +56,7 @@ class Hold(Trajectory):
 
 
 @register("trajectory", "linear")
-class Linear(Trajectory):
+class LinearTrajectory(Trajectory):
     """TAAC-L: tau = (a, v); the action changes by 2 v in every timestep.
 
     The actor chooses v, or with `inverse` the next action, from which v follows.
@@ -82,7 +82,7 @@ class Linear(Trajectory):
 
 
 @register("trajectory", "quadratic")
-class Quadratic(Trajectory):
+class QuadraticTrajectory(Trajectory):
     """TAAC-Q: tau = (a, v, u); v changes by 2 u, and then the action by 2 v, in every timestep.
 
     A new trajectory begins at v = 0. The actor chooses u, or with `inverse` the next action, from which u follows.

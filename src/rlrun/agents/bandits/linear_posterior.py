@@ -18,7 +18,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
 from rlrun.nested import flat
 from rlrun.networks.choices import legal
-from rlrun.networks.inputs import Flatten
+from rlrun.networks.inputs import FlattenInputs
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
@@ -42,7 +42,7 @@ class LinearPosterior(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.flatten = Flatten(spec.obs)
+        self.flatten = FlattenInputs(spec.obs)
         arms = int(spec.action.n)
         if self.flatten.size > MAX_INPUTS:
             raise ConfigError(

@@ -14,7 +14,7 @@ from rlrun.functional.returns import td_target
 from rlrun.registry import register
 
 
-class Distribution(Ensemble):
+class DistributionCritic(Ensemble):
     """Base of the critics whose returns are distributions, [..., n]."""
 
     def value(self, z: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class Distribution(Ensemble):
 
 
 @register("critic", "categorical")
-class Categorical(Distribution):
+class CategoricalCritic(DistributionCritic):
     """Predicts logits of a distribution over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
 
     The target is the distribution of the member with the lowest mean. The loss is KL(target || prediction). Its
@@ -82,7 +82,7 @@ class Categorical(Distribution):
         return divergence, divergence
 
 
-class Quantiles(Distribution):
+class QuantilesCritic(DistributionCritic):
     """Predicts `num_quantiles` quantiles of the return (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
 
     def __init__(self, cfg: Any):
@@ -113,7 +113,7 @@ class Quantiles(Distribution):
 
 
 @register("critic", "quantile")
-class Quantile(Quantiles):
+class QuantileCritic(QuantilesCritic):
     """Predicts quantiles. The target is their minimum over the members, or the member with the lowest mean."""
 
     @config
@@ -133,7 +133,7 @@ class Quantile(Quantiles):
 
 
 @register("critic", "truncated")
-class Truncated(Quantiles):
+class TruncatedCritic(QuantilesCritic):
     """Predicts quantiles, truncated in targets (TQC; Kuznetsov et al. 2020, arXiv 2005.04269).
 
     The quantiles of all members are pooled and sorted, and the target drops the `dropped_quantiles` * members highest

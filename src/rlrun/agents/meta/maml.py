@@ -28,7 +28,7 @@ from rlrun.functional.returns import gae
 from rlrun.nested import mapped
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
-from rlrun.networks.inputs import Flatten
+from rlrun.networks.inputs import FlattenInputs
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -83,7 +83,7 @@ class MAML(Agent):
         if not self.discrete:
             self.log_std = nn.Parameter(self.weights.new_zeros(outputs))
         self.optim = Optim(self.parameters(), cfg.learning_rate)
-        self.flatten = Flatten(spec.obs)
+        self.flatten = FlattenInputs(spec.obs)
         self.act_noise = parts.stream("act")
 
     def policy(self, obs: Any, params: Tensor) -> Normal | Categorical:

@@ -15,7 +15,7 @@ from rlrun.registry import register
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
-class Choice(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search."""
 
     action: Tensor  # [batch]
@@ -57,12 +57,12 @@ class PuctSearch(nn.Module):
         temperature = linear(self.cfg.temperature_start, self.cfg.temperature_end, progress)
         self.temperature.fill_(temperature)
 
-    def best(self, model: Model, root: Node) -> Choice:
+    def best(self, model: Model, root: Node) -> SearchResult:
         """Returns the choice of a search without noise."""
         tree = search(model, root, self.rule, self.cfg.num_simulations)
-        return Choice(self.rule.best(tree), self.rule.policy(tree), tree.root_value)
+        return SearchResult(self.rule.best(tree), self.rule.policy(tree), tree.root_value)
 
-    def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
+    def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> SearchResult:
         """Returns the choice of a search with noise. moves [batch]: number of moves in the episode so far."""
         noise = stream.gamma(torch.full_like(root.logits, self.cfg.dirichlet_alpha))
         logits = disturbed(root.logits, noise, self.cfg.dirichlet_fraction)
@@ -96,16 +96,16 @@ class GumbelSearch(nn.Module):
     def anneal(self, progress: float) -> None:
         """Does nothing, because Gumbel search has no temperature."""
 
-    def best(self, model: Model, root: Node) -> Choice:
+    def best(self, model: Model, root: Node) -> SearchResult:
         """Returns the choice of a search without noise."""
         return self._choose(model, root, torch.zeros_like(root.logits))
 
-    def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
+    def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> SearchResult:
         """Returns the choice of a search with noise; `moves` is not used."""
         return self._choose(model, root, stream.gumbel(*root.logits.shape))
 
-    def _choose(self, model: Model, root: Node, noise: Tensor) -> Choice:
+    def _choose(self, model: Model, root: Node, noise: Tensor) -> SearchResult:
         cfg = self.cfg
         rule = Gumbel(noise, cfg.num_simulations, cfg.considered, cfg.c_visit, cfg.c_scale, cfg.value_bounds)
         tree = search(model, root, rule, cfg.num_simulations)
-        return Choice(rule.best(tree), rule.policy(tree), tree.root_value)
+        return SearchResult(rule.best(tree), rule.policy(tree), tree.root_value)

@@ -13,7 +13,7 @@ from rlrun.types import Batch, Spec
 
 
 @register("noise", "gaussian")
-class Gaussian(ActionNoise):
+class GaussianNoise(ActionNoise):
     """Adds N(mean, std^2)."""
 
     @config

@@ -24,7 +24,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, kl_k1, kl_k3
-from rlrun.networks.heads import Policy
+from rlrun.networks.heads import PolicyHead
 from rlrun.registry import register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -68,7 +68,7 @@ class A2C(Agent):
         # the torso of the policy is built first, because the critic may share it
         critic_update = registry.lookup("critic_update", cfg.critic_update["name"])
         torso = parts.torso(critic_update.policy_role)
-        self.policy: Policy = registry.build("head", cfg.head, torso, spec.action, cfg.init_std, path="algo.head")
+        self.policy: PolicyHead = registry.build("head", cfg.head, torso, spec.action, cfg.init_std, path="algo.head")
         self.critic = parts.part("critic_update", cfg.critic_update, CriticUpdate, cfg, parts, torso, spec.reward_dim)
         trained = [self.policy]
         if self.critic.in_policy_loss:

@@ -96,7 +96,7 @@ class CriticUpdate(nn.Module):
 
 
 @register("critic_update", "joint")
-class Joint(CriticUpdate):
+class JointUpdate(CriticUpdate):
     """A separate critic network, trained with the policy in one loss by the policy's optimiser."""
 
     in_policy_loss = True
@@ -111,7 +111,7 @@ class Joint(CriticUpdate):
 
 
 @register("critic_update", "shared")
-class Shared(CriticUpdate):
+class SharedUpdate(CriticUpdate):
     """A critic head on the policy's torso, trained with the policy in one loss by the policy's optimiser."""
 
     in_policy_loss = True
@@ -126,7 +126,7 @@ class Shared(CriticUpdate):
         self.network = Value(policy_torso, gain=1.0, columns=columns)
 
 
-class OwnOptimizer(CriticUpdate):
+class OwnUpdate(CriticUpdate):
     """A separate critic network with a separate optimiser. Its settings that are null are those of the agent."""
 
     @config
@@ -164,7 +164,7 @@ class OwnOptimizer(CriticUpdate):
 
 
 @register("critic_update", "split")
-class Split(OwnOptimizer):
+class SplitUpdate(OwnUpdate):
     """A critic that learns from every minibatch, after the policy."""
 
     def start_epoch(self, progress: float) -> None:
@@ -175,14 +175,14 @@ class Split(OwnOptimizer):
 
 
 @register("critic_update", "first")
-class First(OwnOptimizer):
+class FirstUpdate(OwnUpdate):
     """A critic that learns from the whole rollout before the policy does, in its own epochs of minibatches.
 
     With `advantage_after_fit`, advantages are computed again with the trained critic.
     """
 
     @config
-    class Config(OwnOptimizer.Config):
+    class Config(OwnUpdate.Config):
         epochs: PositiveInt
         minibatch_size: Size | None
         advantage_after_fit: bool

@@ -56,7 +56,7 @@ class OneStep(gym.vector.VectorEnv):
         self.rng, self.seen = decode(tree["rng"], self.rng), decode(tree["seen"])
 
 
-class MultiArmed(OneStep):
+class MultiArmedBandit(OneStep):
     """Base of bandits with mean rewards [bandits, arms].
 
     means: [arms] for all bandits, [bandits, arms], or None. If None, the means are drawn from `instance_seed`, so that
@@ -103,7 +103,7 @@ class MultiArmed(OneStep):
         return self.draw_rewards(means), {"regret": regret, "best_arm": regret == 0}
 
 
-class BernoulliBandit(MultiArmed):
+class BernoulliBandit(MultiArmedBandit):
     """The reward is 1 with the arm's probability, else 0.
 
     If `reward_probs` is None, the probabilities are drawn uniformly from [0, 1].
@@ -129,7 +129,7 @@ class BernoulliBandit(MultiArmed):
         return (self.rng.random(self.num_envs) < means).astype(np.float64)
 
 
-class GaussianBandit(MultiArmed):
+class GaussianBandit(MultiArmedBandit):
     """Rewards are normal with the arm's mean and `reward_std`.
 
     If `reward_means` is None, the means are drawn from the standard normal distribution.

@@ -39,7 +39,7 @@ DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, CompressFileError)
 TOO_LARGE = "the table needs more memory than this machine has"
 
 
-class Table(NamedTuple):
+class DataTable(NamedTuple):
     """A table as numbers. The label is not among the features."""
 
     features: np.ndarray  # [rows, columns] float32
@@ -80,7 +80,7 @@ def load(
     drop: tuple[str | int, ...] = (),
     missing: str | float | None = None,
     normalize: bool = True,
-) -> Table:
+) -> DataTable:
     """Reads a table from a file, which gzip or compress may have packed, or from scikit-learn (`sklearn:<name>`).
 
     label, drop: columns, by name if the file has a header, or by number from 0 (-1 is the last). separator: one
@@ -116,11 +116,11 @@ def load(
         raise ValueError(TOO_LARGE) from None
 
 
-def _table(parts: list[np.ndarray], labels: Iterable[Any], names: dict[Any, str], sha256: str | None) -> Table:
+def _table(parts: list[np.ndarray], labels: Iterable[Any], names: dict[Any, str], sha256: str | None) -> DataTable:
     """Returns a table whose classes are those of `names`, in the order of its keys."""
     number = {label: index for index, label in enumerate(sorted(names))}
     counted = np.array([number[label] for label in labels])
-    return Table(np.stack(parts, 1), counted, [names[label] for label in number], sha256)
+    return DataTable(np.stack(parts, 1), counted, [names[label] for label in number], sha256)
 
 
 def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | float | None) -> Rows:

@@ -10,7 +10,7 @@ from rlrun.simulators.torch_env import State, TorchEnv
 MOST_BITS = 62  # a string of bits is one int64
 
 
-class BitFlip(TorchEnv):
+class TorchBitFlip(TorchEnv):
     """Action i flips bit i. The reward is 0 at the goal, which ends the episode, and -1 elsewhere.
 
     Episodes are truncated after as many steps as there are bits.

@@ -22,7 +22,7 @@ MAX_THETA = math.radians(12)
 HIGH = np.array([2 * MAX_X, np.inf, 2 * MAX_THETA, np.inf], np.float32)
 
 
-class CartPole(TorchEnv):
+class TorchCartPole(TorchEnv):
     """Actions push the cart to the left (0) or right (1). The reward is 1 per step.
 
     The observation is the state: position and speed of the cart, angle and angular speed of the pole. The episode ends

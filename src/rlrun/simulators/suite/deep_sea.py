@@ -8,7 +8,7 @@ from rlrun.envs.builtin import deep_sea
 from rlrun.simulators.torch_env import State, TorchEnv
 
 
-class DeepSea(TorchEnv):
+class TorchDeepSea(TorchEnv):
     """The rules of `envs.builtin.deep_sea.DeepSea`, from which it takes the action that means right in each cell."""
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = None, size: int = 10, instance_seed: int = 0):

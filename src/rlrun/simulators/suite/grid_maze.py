@@ -12,7 +12,7 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 RIGHT, DOWN = 1, 2
 
 
-class GridMaze(TorchEnv):
+class TorchGridMaze(TorchEnv):
     """A grid of size x size cells with walls between some of them; exactly one path leads from each cell to another.
 
     `instance_seed` determines the `mazes`. Every episode draws one of them, a start and another cell as goal. Actions

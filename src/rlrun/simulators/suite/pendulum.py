@@ -19,7 +19,7 @@ MAX_TORQUE = 2.0  # N m
 HIGH = np.array([1.0, 1.0, MAX_SPEED], np.float32)
 
 
-class Pendulum(TorchEnv):
+class TorchPendulum(TorchEnv):
     """The action is a torque of at most 2 N m; the observation is (cos theta, sin theta, angular speed).
 
     The reward is -(theta^2 + 0.1 omega^2 + 0.001 torque^2), with theta = 0 upright. No episode terminates.

@@ -11,7 +11,7 @@ from rlrun.simulators.torch_env import State, TorchEnv
 DT = 0.1  # seconds per step
 
 
-class PointMass(TorchEnv):
+class TorchPointMass(TorchEnv):
     """A double integrator: the action, a force in [-1, 1]^2, is the acceleration of the point in m/s^2.
 
     An episode begins at rest; place and goal are uniform in the square [-1, 1]^2. The reward is minus the distance to

@@ -9,7 +9,7 @@ from rlrun.envs.builtin import probes
 from rlrun.simulators.torch_env import State, TorchEnv
 
 
-class Recall(TorchEnv):
+class TorchRecall(TorchEnv):
     """Shows a sign (-1 or 1) in the first observation, then `length` times 0.
 
     The reward is 1 if the last action matches the sign, else 0. The mean return of a policy without memory is 0.5.

@@ -10,7 +10,7 @@ from rlrun.envs.builtin import key_door, maze
 from rlrun.simulators.torch_env import State, TorchEnv
 
 
-class Table(TorchEnv):
+class TorchTable(TorchEnv):
     """Follows the table `P` of a single environment, in the form of Gymnasium's toy-text environments.
 
     P: state -> action -> [(1.0, next state, reward, terminated)]. The observation is the state.
@@ -35,14 +35,14 @@ class Table(TorchEnv):
         return state["state"]
 
 
-class KeyDoor(Table):
+class TorchKeyDoor(TorchTable):
     """The rules of `envs.builtin.key_door.KeyDoor`."""
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = 100, size: int = 8):
         super().__init__(num_envs, max_episode_steps, key_door.KeyDoor(size))
 
 
-class DynaMaze(Table):
+class TorchDynaMaze(TorchTable):
     """The rules of `envs.builtin.maze.DynaMaze`."""
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = 2000):

@@ -33,7 +33,7 @@ class RND(Intrinsic):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.view = View(spec.obs, spec.frame_stack, cfg.obs_clip)
+        self.view = RndInputs(spec.obs, spec.frame_stack, cfg.obs_clip)
         self.target = self.embedding().requires_grad_(False)
         self.predictor = self.embedding()
         self.optim = Optim(self.predictor.parameters(), cfg.learning_rate)
@@ -67,7 +67,7 @@ class RND(Intrinsic):
         return {"loss/rnd": loss.detach()}
 
 
-class View(nn.Module):
+class RndInputs(nn.Module):
     """Preprocesses observations: standardises and clips boxes, and keeps only the newest frame of stacked images.
 
     `space` is the space of a preprocessed observation.
@@ -89,7 +89,7 @@ class View(nn.Module):
         part_spaces = {}
         for key, part_space in self.space.items():
             if key != MASK:
-                view = View(part_space, frame_stack, self.clip)
+                view = RndInputs(part_space, frame_stack, self.clip)
                 self.parts[key] = view
                 part_spaces[key] = view.space
         self.space = spaces.Dict(part_spaces)
