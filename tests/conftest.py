@@ -2,6 +2,7 @@
 
 import multiprocessing.util
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # whose tools are tested too
 UNITS = (
     "addons", "architecture", "buffers", "core", "datasets", "functional", "loops", "networks", "report", "simulators",
     "snapshot", "sweep", "telemetry",

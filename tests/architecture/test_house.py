@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Folder or module -> the only folders and modules that may import it.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
-    "cli": ("cli/", "__main__.py", "bench/command_server.py", "cluster/server.py", "cluster/task.py", "python.py"),
+    "cli": ("cli/", "__main__.py", "cluster/server.py", "cluster/task.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
     "run": (
@@ -154,7 +154,6 @@ def test_a_closed_room_is_entered_by_its_owners_only(room: str) -> None:
 
 # Folders that import each other, with the reason.
 MUTUAL = {
-    ("bench", "cli"): "the server of same_bits runs commands",
     ("cli", "cluster"): "the server of a cluster runs commands",
     ("config", "envs"): "environments are registered before an unknown name is refused",
     ("config", "run"): "which loops an algorithm takes is known to its parts",
@@ -301,7 +300,6 @@ OF_SOME_SYSTEMS = re.compile(
 )
 SYSTEM_SPECIFIC = {
     "operating_system.py": "the one place for them",
-    "bench/command_server.py": "a script for developers, which forks",
     "cluster/server.py": "starts commands on Linux, by forks",
     "envs/workers.py": "env.backend=async needs Unix sockets",
 }

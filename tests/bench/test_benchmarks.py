@@ -11,18 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench import compare, gpu, table
+from bench.cases import CASES, drawn
+
+from rlrun.bench import measure, pieces
+from rlrun.bench.probe import MachineProbe
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from bench import compare, table  # noqa: E402
-from bench.cases import CASES, drawn  # noqa: E402
-
-from rlrun.bench import gpu, measure, pieces  # noqa: E402
-from rlrun.bench.probe import MachineProbe  # noqa: E402
-from rlrun.config.jobs import jobs  # noqa: E402
-from rlrun.config.schema import run_config  # noqa: E402
-
 QUIET = MachineProbe(100.0, 10.0, 0.0)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from bits import same_bits
+from bits.run_difference import run_difference
+from bits.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from stores import grown
 
 from rlrun import registry
-from rlrun.bench import same_bits
-from rlrun.bench.run_difference import run_difference
-from rlrun.bench.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from rlrun.config import history
 from rlrun.config.history import FormatChange, Renamed
 from rlrun.errors import ConfigError, RlrunError

@@ -9,8 +9,8 @@ import make_fixtures
 import numpy as np
 import pytest
 import torch
+from bits.run_difference import Outcome, outcome, run_difference
 
-from rlrun.bench.run_difference import Outcome, outcome, run_difference
 from rlrun.cli import main
 from rlrun.engine.hardware_profile import cpu_name
 from rlrun.rundir import META

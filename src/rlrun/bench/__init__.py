@@ -1,4 +1,1 @@
-"""Measures the speed of rlrun's pieces, and compares training results bit for bit with an older commit.
-
-scripts/bench measures whole runs of rlrun and other libraries.
-"""
+"""Measures the speed of rlrun's pieces on this machine. scripts/bench measures whole runs, beside other libraries."""

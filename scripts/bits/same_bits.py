@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rlrun.bench.run_difference import run_difference
+from bits.run_difference import run_difference
 from rlrun.config import check, history, sources
 from rlrun.errors import ConfigError, RlrunError, printable
 from rlrun.rundir import METRICS
 from rlrun.telemetry.metrics import read_rows
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SERVER = Path(__file__).with_name("command_server.py")
 ENGINES = ("eager", "auto")
 # environments for algorithms without a preset, which take the first one that they support

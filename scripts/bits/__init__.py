@@ -1,0 +1,1 @@
+"""Compares the bits of runs between commits, and between runs."""
