@@ -14,10 +14,10 @@ from rlrun.agents.entropy.coefficient import default_target
 from rlrun.agents.entropy.staged import ADJUST, FREE, INIT
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
-from rlrun.core.scheduled import Schedules
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
+from rlrun.schedules.numbers import Schedules
 from rlrun.types import Context
 
 Build = Callable[..., Loop]

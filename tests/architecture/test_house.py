@@ -29,12 +29,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "module", "types", "spaces", "errors", "memory",
     ),
     "agents": (
-        "agents", "core.agent", "core.parts", "core.state", "core.accumulator", "core.schedule", "core.random",
-        "functional", "networks",
+        "agents", "core.agent", "core.parts", "core.state", "core.accumulator", "core.random",
+        "functional", "networks", "schedules",
         "buffers.rollout", "nested", "indexed", "config.schema", "registry", "types", "spaces", "errors",
     ),
+    "schedules": (
+        "schedules", "config.schema", "config.check", "config.resumable", "registry", "imports", "module", "types",
+        "errors",
+    ),
     "core": (
-        "core", "nested", "functional", "networks", "config.schema", "registry", "module", "types", "spaces", "errors",
+        "core", "schedules", "nested", "functional", "networks", "config.schema", "registry", "module", "types",
+        "spaces", "errors",
     ),
     "datasets": ("datasets", "envs", "buffers", "nested", "data_files", "snapshot.atomic", "types", "errors"),
     "loops": (
@@ -42,7 +47,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "types", "spaces", "errors",
     ),
     "addons": (
-        "addons", "core", "functional", "networks", "buffers", "nested", "config.schema", "registry", "types", "errors",
+        "addons", "core", "schedules", "functional", "networks", "buffers", "nested", "config.schema", "registry",
+        "types", "errors",
     ),
     "report": (
         "report", "config.check", "config.stored", "files", "lock", "rundir.METRICS", "rundir.LISTING", "telemetry",
@@ -62,7 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
-        "core.scheduled", "envs.untrusted",
+        "schedules.numbers", "envs.untrusted",
         "lock", "files", "imports", "errors",
     ),
     "engine": (

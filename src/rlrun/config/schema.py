@@ -254,7 +254,7 @@ class EnvConfig:
     action_mask: bool
     selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
     log_info: list[str]  # entries of infos that are logged as metrics
-    schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of core/curriculum.py
+    schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of schedules/curriculum.py
 
 
 METRIC_GROUPS = ("train", "eval", "loss", "custom")  # first part of the metrics that a run may wait for

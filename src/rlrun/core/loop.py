@@ -10,10 +10,10 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.collector import Collector, Timestep
-from rlrun.core.curriculum import Curriculum
-from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
+from rlrun.schedules.curriculum import Curriculum
+from rlrun.schedules.numbers import Schedules
 from rlrun.types import Batch, Context, Metrics, Step, measured
 
 

@@ -8,9 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Schedule, StartsFresh
 from rlrun.errors import ConfigError
 from rlrun.functional import fused
+from rlrun.schedules.learning_rate import Schedule
+
+
+class StartsFresh:
+    """Marks a module whose state a run does not take over when it loads the weights of another run."""
 
 
 class Optim(StartsFresh, nn.Module):
@@ -20,7 +24,7 @@ class Optim(StartsFresh, nn.Module):
     finite, `fault` becomes 1, and neither this step nor any later one changes a weight. The trainer reads `fault` and
     stops the run.
 
-    schedule: the learning rate schedule, as in core/schedule.py; None or empty: the learning rate is constant.
+    schedule: the learning rate schedule, as in `Schedule`; None or empty: the learning rate is constant.
     schedule_key: the key of the config that holds the schedule, for messages.
     """
 

@@ -3,9 +3,8 @@
 import copy
 import logging
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -25,12 +24,10 @@ from rlrun.envs.state import NotSavableError, Tree
 from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import printable
 from rlrun.imports import traced
+from rlrun.schedules.attribute import Attribute, ScheduledAttributeError
 from rlrun.types import MASK
 
 PARAMETERS = "env.schedule"  # key of reset options and of saved states for scheduled attributes: {name: value}
-# objects whose attributes no schedule may change, because other environments or the agent use them too
-CLOSED = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, gym.Space)
-NEAR = 1e-6  # a value at most this far from a whole number is whole; interpolation rounds
 LOST = "lost"  # a tree {LOST: reason} stands for a state that could not be saved
 
 
@@ -192,10 +189,11 @@ class EnvSlot(gym.Wrapper):
         before the first episode, because setting it may have effects.
         """
         for name, value in parameters.items():
-            attribute = Attribute.find(self.index, self.env, name)
-            attribute.fitted(value)
-            if not self.begun:
-                attribute.set(attribute.now)
+            with self._scheduling(name):
+                attribute = Attribute.find(owner(self.env, name), name)
+                attribute.fitted(value)
+                if not self.begun:
+                    attribute.set(attribute.now)
         self.parameters = parameters
 
     def record(self) -> None:
@@ -249,7 +247,16 @@ class EnvSlot(gym.Wrapper):
         """Sets scheduled attributes. A snapshot may be untrusted, so other names and values are ignored or refused."""
         self.applied = {name: float(values[name]) for name in self.parameters if name in values}
         for name, value in self.applied.items():
-            Attribute.find(self.index, self.env, name).set(value)
+            with self._scheduling(name):
+                Attribute.find(owner(self.env, name), name).set(value)
+
+    @contextmanager
+    def _scheduling(self, name: str) -> Iterator[None]:
+        """Turns a fault of a scheduled attribute into an EnvError."""
+        try:
+            yield
+        except ScheduledAttributeError as error:
+            raise EnvError(self.index, f"{PARAMETERS}.{name}: {error}") from error.__cause__
 
     def _replay(self, tree: Tree, replay_limit_s: float) -> None:
         self.env.close()
@@ -334,73 +341,10 @@ class EnvSlot(gym.Wrapper):
         return recorder.total
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """A number in an environment or in one of its wrappers that `env.schedule` may change."""
-
-    index: int  # of the environment
-    path: str  # such as `gravity` or `model.opt.timestep`
-    holder: Any  # the object that has it
-
-    @classmethod
-    def find(cls, index: int, env: gym.Env, path: str) -> "Attribute":
-        """Returns the attribute of the outermost layer that has the first name of the path.
-
-        The path may come from an untrusted config. Raises EnvError if it does not lead to a number, or if it leads
-        through special attributes, classes, modules, functions or spaces.
-        """
-        holder: Any = owner(env, path.partition(".")[0])
-        *names, last = path.split(".")
-        try:
-            for name in names:
-                holder = getattr(holder, name)
-                if isinstance(holder, CLOSED):
-                    break
-            now = getattr(holder, last)
-        except Exception:  # a property may raise anything
-            raise EnvError(index, f"{PARAMETERS}.{path}: the environment has no such attribute") from None
-        found = cls(index, path, holder)
-        if isinstance(holder, CLOSED) or any(name.startswith("__") for name in (*names, last)):
-            raise found.fault("cannot be scheduled; name a number of the environment or of an object in it")
-        if isinstance(now, bool) or not isinstance(now, int | float | np.number):
-            raise found.fault(f"is of type {type(now).__name__}, not a number")
-        return found
-
-    @property
-    def name(self) -> str:
-        """The last name of the path."""
-        return self.path.rpartition(".")[2]
-
-    @property
-    def now(self) -> Any:
-        """The current value."""
-        return getattr(self.holder, self.name)
-
-    def fitted(self, value: float) -> float:
-        """Returns a value as an int if the attribute is one. Raises EnvError if the value is then not whole."""
-        if not isinstance(self.now, int | np.integer):
-            return value
-        if abs(value - round(value)) > NEAR:
-            raise self.fault(f"is the whole number {self.now} in the environment, and cannot be {value:g}")
-        return round(value)
-
-    def set(self, value: float) -> None:
-        """Sets the attribute. Raises EnvError if the environment refuses it."""
-        try:
-            setattr(self.holder, self.name, self.fitted(value))
-        except EnvError:
-            raise
-        except Exception as error:
-            raise self.fault(f"cannot be set to {value:g} ({line(error)})") from error
-
-    def fault(self, reason: str) -> EnvError:
-        """Returns an error of this attribute."""
-        return EnvError(self.index, f"{PARAMETERS}.{self.path}: {reason}")
-
-
-def owner(env: gym.Env, name: str) -> gym.Env:
-    """Returns the outermost layer of an environment that has an attribute of its own with this name, or the innermost
-    one."""
+def owner(env: gym.Env, path: str) -> gym.Env:
+    """Returns the outermost layer of an environment that has an attribute of its own with the first name of a path, or
+    the innermost one."""
+    name = path.partition(".")[0]
     for layer in state.layers(env):
         if name in vars(layer) or name in vars(type(layer)):
             return layer

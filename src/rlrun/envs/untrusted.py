@@ -16,7 +16,6 @@ import numpy as np
 from rlrun import memory, operating_system
 from rlrun.config.reach import of_arguments
 from rlrun.config.schema import EnvConfig
-from rlrun.core.curriculum import Curriculum
 from rlrun.core.random import Stream
 from rlrun.envs import verdicts
 from rlrun.envs.accelerated import Accelerated, Simulator
@@ -26,6 +25,7 @@ from rlrun.envs.obs_adapter import sample
 from rlrun.envs.slot import EnvError
 from rlrun.envs.workers import SilentError, end, started
 from rlrun.errors import ConfigError
+from rlrun.schedules.curriculum import Curriculum
 
 TIMEOUT_S = 6.0  # for making an environment and a few steps, unless env.timeout_s is shorter or was typed by the user
 STEPS = 3

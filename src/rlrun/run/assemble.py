@@ -19,11 +19,9 @@ from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
-from rlrun.core.curriculum import Curriculum
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
-from rlrun.core.scheduled import Schedules
 from rlrun.envs.hold import Hold
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.vector import VectorEnv
@@ -32,6 +30,8 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
+from rlrun.schedules.curriculum import Curriculum
+from rlrun.schedules.numbers import Schedules
 from rlrun.types import MASK, Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application

@@ -37,12 +37,12 @@ from rlrun.run.assemble import (
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
-from rlrun.run.reschedule import ended, rescheduled, without_ended
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
 from rlrun.run.weights import WEIGHTS_ONLY, locate, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
+from rlrun.schedules.resumed import ended, rescheduled, without_ended
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
@@ -51,7 +51,7 @@ from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint, schedule_hints, start_hint
 from rlrun.telemetry.metrics import MetricKeys, WrittenRows, read_rows
-from rlrun.types import MASK
+from rlrun.types import MASK, Context
 
 WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
 ENDLESS = {"trainer.stop_at": None}  # holds for one process: a resume goes on to the end, unless it is typed again
@@ -342,10 +342,12 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     log.message(line)
     if verdict.startswith("not exact") and "console" not in config.logger:
         print(printable(line), file=sys.stderr)
-    for line in ended(loop, config.algo, config.trainer.total_steps):
-        log.message(line)
-        if "console" not in config.logger:
-            print(printable(line), file=sys.stderr)
+    total_steps = config.trainer.total_steps
+    if loop.horizon < total_steps:
+        for line in ended(loop.agent, loop.schedules, config.algo, Context(loop.updates, total_steps - 1, 1.0)):
+            log.message(line)
+            if "console" not in config.logger:
+                print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
 

@@ -10,7 +10,7 @@ from rlrun import files, memory
 from rlrun.config.schema import RunConfig
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
-from rlrun.core.schedule import StartsFresh
+from rlrun.core.state import StartsFresh
 from rlrun.errors import ConfigError
 from rlrun.snapshot import manifest, tensors
 from rlrun.snapshot.store import Store

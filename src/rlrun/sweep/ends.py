@@ -46,7 +46,7 @@ def _queried(query: str, lines: Sequence[Sequence[str]]) -> list[str]:
 def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
     """Returns the numbers of a run that may change during it, by dotted key. lines: the words of the run alone."""
     from rlrun import registry
-    from rlrun.core.scheduled import schedulable
+    from rlrun.schedules.numbers import schedulable
 
     (job,) = jobs(lines[0])
     registry.load(job.values["plugins"])
@@ -58,8 +58,8 @@ def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
 def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
     """Returns the faults of command lines, each once."""
     from rlrun import registry
-    from rlrun.core.scheduled import Schedules
     from rlrun.run.assemble import check_ranges
+    from rlrun.schedules.numbers import Schedules
 
     found: dict[str, None] = {}
     composers: dict[str, Composer] = {}

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import StartsFresh
+from rlrun.core.state import StartsFresh
 from rlrun.types import Batch, Context
 
 PULLS = "carry.pulls"

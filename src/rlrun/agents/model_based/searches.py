@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, Units, config
 from rlrun.core.random import Stream
-from rlrun.functional.schedules import linear
 from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
 from rlrun.registry import register
+from rlrun.schedules.shape import linear
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 

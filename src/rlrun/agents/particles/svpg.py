@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import Part, PositiveFloat, Units, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
-from rlrun.core.schedule import StartsFresh
-from rlrun.core.state import Optim
+from rlrun.core.state import Optim, StartsFresh
 from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
 from rlrun.nested import index

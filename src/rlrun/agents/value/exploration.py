@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.config.schema import Fraction, NonNegativeInt, PositiveFraction, PositiveInt, config
-from rlrun.core.schedule import StartsFresh
-from rlrun.functional.schedules import exponential, geometric, linear
+from rlrun.core.state import StartsFresh
 from rlrun.registry import register
+from rlrun.schedules import shape
 from rlrun.types import Context
 
 
 class Epsilon(StartsFresh, nn.Module):
-    """Base of the schedules. The agent acts with `value`, which changes at every update."""
+    """Base of the schedules. The agent acts with `value`, which changes at every update. Each Config is a shape."""
 
     value: Tensor
 
@@ -29,7 +29,8 @@ class Epsilon(StartsFresh, nn.Module):
 
     def at(self, ctx: Context) -> float:
         """Returns epsilon at a point of the run."""
-        raise NotImplementedError
+        value: float = self.cfg.value_at(self.cfg.start, ctx)
+        return value
 
 
 @register("epsilon", "linear")
@@ -37,13 +38,10 @@ class Linear(Epsilon):
     """Changes epsilon linearly from start to end within the first `fraction` of the run, as Nature DQN does."""
 
     @config
-    class Config:
+    class Config(shape.Linear):
         start: Fraction
         end: Fraction
         fraction: PositiveFraction
-
-    def at(self, ctx: Context) -> float:
-        return linear(self.cfg.start, self.cfg.end, ctx.progress, self.cfg.fraction)
 
 
 @register("epsilon", "random_start")
@@ -65,13 +63,9 @@ class Exponential(Epsilon):
     """Decays epsilon exponentially from start to end with a time constant of `steps` environment steps."""
 
     @config
-    class Config:
+    class Config(shape.Exponential):
         start: Fraction
         end: Fraction
-        steps: PositiveInt
-
-    def at(self, ctx: Context) -> float:
-        return exponential(self.cfg.start, self.cfg.end, ctx.env_steps, self.cfg.steps)
 
 
 @register("epsilon", "geometric")
@@ -79,10 +73,7 @@ class Geometric(Epsilon):
     """Multiplies epsilon by `factor` every `updates` updates."""
 
     @config
-    class Config:
+    class Config(shape.Geometric):
         start: Fraction
         factor: PositiveFraction
         updates: PositiveInt
-
-    def at(self, ctx: Context) -> float:
-        return geometric(self.cfg.start, self.cfg.factor, ctx.updates // self.cfg.updates)

@@ -11,8 +11,8 @@ from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import reverse_recurrence
-from rlrun.functional.schedules import linear
 from rlrun.nested import flat
+from rlrun.schedules.shape import linear
 from rlrun.types import Batch, Bonus, Context, Metrics, Spec
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from rlrun.errors import ConfigError, RunError
-from rlrun.functional.schedules import linear
+from rlrun.schedules.shape import linear
 
 # Schedulers that need arguments other than numbers: functions, other schedulers, losses.
 UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR", "ReduceLROnPlateau"}
@@ -17,10 +17,6 @@ NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 LARGEST = torch.finfo(torch.float32).max
 TRIED = 100  # learning rates that are computed before a run starts
 ROUNDING = 1e-6  # error of torch's schedulers, which may give -1e-18 instead of 0, as a fraction of the first rate
-
-
-class StartsFresh:
-    """Marks a module whose state a run does not take over when it loads the weights of another run."""
 
 
 class Schedule(nn.Module):

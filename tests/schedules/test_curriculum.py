@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rlrun
-from rlrun.core.curriculum import Curriculum
 from rlrun.envs.slot import PARAMETERS, EnvError, EnvSlot
 from rlrun.errors import ConfigError
+from rlrun.schedules.curriculum import Curriculum
 from rlrun.types import Episode
 
 

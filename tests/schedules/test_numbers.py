@@ -8,9 +8,9 @@ import torch
 from toys import toy, train
 
 from rlrun.cli import main
-from rlrun.core.curriculum import Curriculum
-from rlrun.core.scheduled import Schedules
 from rlrun.errors import ConfigError, RunError
+from rlrun.schedules.curriculum import Curriculum
+from rlrun.schedules.numbers import Schedules
 from rlrun.telemetry.hints import schedule_hints
 from rlrun.types import Context
 

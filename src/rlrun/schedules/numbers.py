@@ -2,117 +2,20 @@
 
 import copy
 import math
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
-from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.config.schema import (
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    ScheduledValue,
-    config,
-    number_fault,
-    parse,
-    parts_of,
-    scheduled_of,
-)
-from rlrun.core.schedule import LARGEST
+from rlrun.config.schema import ScheduledValue, number_fault, parse, parts_of, scheduled_of
 from rlrun.errors import ConfigError, RunError
-from rlrun.functional.schedules import exponential, geometric, linear
+from rlrun.schedules.learning_rate import LARGEST
+from rlrun.schedules.shape import SHAPES, Geometric, Piecewise
 from rlrun.types import Context, Metrics
 
 Point = tuple[int, float]  # step and value
-
-
-@config
-class Linear:
-    """Changes linearly to `end` within the first `fraction` of the run."""
-
-    end: float
-    fraction: PositiveFraction = 1.0
-
-    def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value in the config."""
-        return linear(start, self.end, ctx.progress, self.fraction)
-
-    def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes or approaches; all others lie between them and the start."""
-        return [self.end]
-
-
-@config
-class Exponential:
-    """Decays exponentially to `end`, with a time constant of `steps` environment steps."""
-
-    end: float
-    steps: PositiveInt
-
-    def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value in the config."""
-        return exponential(start, self.end, ctx.env_steps, self.steps)
-
-    def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes or approaches, as `Linear.reached`."""
-        return [self.end]
-
-
-@config
-class Geometric:
-    """Is multiplied by `factor` every `updates` updates."""
-
-    factor: PositiveFloat
-    updates: PositiveInt = 1
-
-    def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value in the config."""
-        return geometric(start, self.factor, ctx.updates // self.updates)
-
-    def reached(self, start: float) -> list[float]:
-        """Returns the first new value. With a factor above 1, later ones are checked while the run trains."""
-        return [start * self.factor]
-
-
-@config
-class Piecewise:
-    """Has the value values[i] from the environment step at[i] on, and the value in the config before."""
-
-    values: list[float]
-    at: list[NonNegativeInt]
-    linear: bool = False  # interpolate between the values
-
-    def __post_init__(self) -> None:
-        is_increasing = all(one < other for one, other in pairwise(self.at))
-        if len(self.at) != len(self.values) or not is_increasing:
-            raise PydanticCustomError("piecewise", "Input should have increasing steps `at`, one for each value")
-
-    def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value in the config."""
-        reached = bisect_right(self.at, ctx.env_steps)
-        if self.linear and 0 < reached < len(self.at):
-            before, after = self.at[reached - 1], self.at[reached]
-            share = (ctx.env_steps - before) / (after - before)
-            return linear(self.values[reached - 1], self.values[reached], share)
-        return [start, *self.values][reached]
-
-    def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes."""
-        return self.values
-
-
-SHAPES: dict[str, Any] = {
-    "linear": Linear,
-    "exponential": Exponential,
-    "geometric": Geometric,
-    "piecewise": Piecewise,
-}
 
 
 class ScheduledNumber(nn.Module):

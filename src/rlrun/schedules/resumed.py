@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch import nn
+
 from rlrun.config import check
 from rlrun.config.resumable import LR_SCHEDULE, SCHEDULE, TOTAL_STEPS, news
-from rlrun.config.schema import run_config
-from rlrun.core.loop import Loop
-from rlrun.core.schedule import Schedule
-from rlrun.core.scheduled import Point, by_key, changed_at, schedulable, schedule_of_rate
+from rlrun.config.schema import number_fault, run_config
 from rlrun.errors import ConfigError
-from rlrun.run.assemble import check_ranges
+from rlrun.schedules.learning_rate import Schedule
+from rlrun.schedules.numbers import Point, Schedules, by_key, changed_at, schedulable, schedule_of_rate
 from rlrun.types import Context
 
 ALGO = "algo."
@@ -30,7 +30,11 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
     algo = algo | {"schedule": words.get(SCHEDULE, algo.get("schedule") or {})}
     numbers = numbers_of(algo)
     typed = {key: words[ALGO + key] for key in numbers if ALGO + key in words}
-    check_ranges(run_config(check.replaced(values, {ALGO + key: number for key, number in typed.items()})))
+    run_config(values)  # the file may be untrusted
+    homes = schedulable(algo)
+    faults = {key: number_fault(homes[key], key.rpartition(".")[2], number) for key, number in typed.items()}
+    if any(faults.values()):
+        raise ConfigError(*(f"{ALGO}{key}={check.show(typed[key])}: {fault}" for key, fault in faults.items() if fault))
     scheduled = dict(by_key(algo["schedule"]))
     total = words.get(TOTAL_STEPS, values["trainer"]["total_steps"])
     rates = schedules_of_rates(algo)
@@ -67,24 +71,26 @@ def schedules_of_rates(algo: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     return {key: schedule_of_rate(key, algo) for key in numbers_of(algo) if key.endswith("learning_rate")}
 
 
-def without_ended(state: Mapping[str, Any], loop: Loop) -> dict[str, Any]:
-    """Returns the state of a snapshot without that of learning rate schedules which the resumed run no longer has."""
+def without_ended(state: Mapping[str, Any], loop: nn.Module) -> dict[str, Any]:
+    """Returns the state of a snapshot without that of learning rate schedules which the resumed loop no longer has."""
     present = {f"{name}._extra_state" for name, _ in loop.named_modules()}
     return {key: value for key, value in state.items() if not key.endswith(STATE) or key in present}
 
 
-def ended(loop: Loop, algo: Mapping[str, Any], total_steps: int) -> Iterator[str]:
+def ended(agent: nn.Module, schedules: Schedules, algo: Mapping[str, Any], last: Context) -> Iterator[str]:
     """Yields a line for each number that stays 0 although nothing is learned then, in a run that goes on after the end
-    of its schedules."""
-    if loop.horizon >= total_steps:
-        return
+    of its schedules.
+
+    last: the counters at the last step of the run.
+    """
+    total_steps = last.env_steps + 1
     rests = f"is 0 after the end of its schedule and up to step {total_steps:,}, so nothing is learned; resume with"
-    at_zero = any(module.ends_at_zero for module in loop.modules() if isinstance(module, Schedule))
+    at_zero = any(module.ends_at_zero for module in agent.modules() if isinstance(module, Schedule))
     for key, (setting, schedule) in schedules_of_rates(algo).items():
         if schedule and at_zero:
             yield f"algo.{key} {rests} {setting}={{linear: {{}}}} (0 at the new end), {setting}={{}} or algo.{key}=..."
-    for key, number in loop.schedules.numbers.items():
-        if number.ends_at_zero(Context(loop.updates, total_steps - 1, 1.0)):
+    for key, number in schedules.numbers.items():
+        if number.ends_at_zero(last):
             yield f"algo.{key} {rests} algo.{key}={number.start:g}"
 
 

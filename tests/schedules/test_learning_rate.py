@@ -9,9 +9,9 @@ import torch
 from toys import toy, train
 
 from rlrun.core.loop import Loop
-from rlrun.core.schedule import NAMES, Schedule
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError, RunError
+from rlrun.schedules.learning_rate import NAMES, Schedule
 
 Build = Callable[..., Loop]
 

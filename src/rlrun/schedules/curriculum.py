@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from rlrun.config.schema import PositiveInt, config, parse
 from rlrun.errors import ConfigError
 from rlrun.module import Module
+from rlrun.schedules.shape import linear, stage
 from rlrun.types import Episode
 
 RESOLUTION = 100  # values between two points of a linear schedule, so that environments rarely get a new one
@@ -91,12 +92,12 @@ class Parameter:
         if self.by_results:
             return cfg.values[self.stage]
         now = {"steps": steps, "progress": progress}[cfg.by]
-        index = max(0, int(np.searchsorted(cfg.at, now, "right")) - 1)
-        if not cfg.linear or index + 1 == len(cfg.at):
-            return cfg.values[index]
-        share = max(0.0, (now - cfg.at[index]) / (cfg.at[index + 1] - cfg.at[index]))
+        reached, share = stage(cfg.at, now)
+        value = cfg.values[max(0, reached - 1)]
+        if not cfg.linear or not share:
+            return value
         share = round(share * RESOLUTION) / RESOLUTION
-        return cfg.values[index] + share * (cfg.values[index + 1] - cfg.values[index])
+        return linear(value, cfg.values[reached], share)
 
 
 class Curriculum(Module):

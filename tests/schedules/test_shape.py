@@ -1,6 +1,8 @@
+"""Shapes of schedules, exactly."""
+
 import pytest
 
-from rlrun.functional.schedules import linear
+from rlrun.schedules.shape import linear
 
 
 @pytest.mark.parametrize(

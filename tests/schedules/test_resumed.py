@@ -11,9 +11,9 @@ import rlrun
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import read_config
-from rlrun.core.scheduled import Schedules, by_key
 from rlrun.errors import ConfigError
-from rlrun.run.reschedule import rescheduled, without_ended
+from rlrun.schedules.numbers import Schedules, by_key
+from rlrun.schedules.resumed import rescheduled, without_ended
 from rlrun.types import Context
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",

@@ -1,0 +1,115 @@
+"""Shapes of schedules: a value as a function of the environment steps, the updates or the progress of a run."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.types import Context
+
+
+def linear(start: float, end: float, progress: float, fraction: float = 1.0) -> float:
+    """Returns start at progress 0, end from progress = fraction on, and a linear interpolation in between."""
+    done = min(1.0, progress / fraction)
+    return start + (end - start) * done
+
+
+def stage(at: Sequence[float], now: float) -> tuple[int, float]:
+    """Returns how many of the increasing points `at` are reached, and the fraction of the way to the next one.
+
+    The fraction is 0 before the first point and from the last one on.
+    """
+    reached = bisect_right(at, now)
+    if not 0 < reached < len(at):
+        return reached, 0.0
+    begin, end = at[reached - 1], at[reached]
+    return reached, (now - begin) / (end - begin)
+
+
+@config
+class Linear:
+    """Changes linearly to `end` within the first `fraction` of the run."""
+
+    end: float
+    fraction: PositiveFraction = 1.0
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value at step 0."""
+        return linear(start, self.end, ctx.progress, self.fraction)
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes or approaches; all others lie between them and the start."""
+        return [self.end]
+
+
+@config
+class Exponential:
+    """Decays exponentially to `end`, with a time constant of `steps` environment steps."""
+
+    end: float
+    steps: PositiveInt
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns end + (start - end) exp(-t / steps) at step t."""
+        distance = (start - self.end) * math.exp(-ctx.env_steps / self.steps)
+        return self.end + distance
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes or approaches, as `Linear.reached`."""
+        return [self.end]
+
+
+@config
+class Geometric:
+    """Is multiplied by `factor` every `updates` updates."""
+
+    factor: PositiveFloat
+    updates: PositiveInt = 1
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns start * factor^count after `count` multiplications, infinite if it is too large for a float."""
+        try:
+            return float(start * self.factor ** (ctx.updates // self.updates))
+        except OverflowError:
+            return math.inf
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the first new value. With a factor above 1, later ones are checked while the run trains."""
+        return [start * self.factor]
+
+
+@config
+class Piecewise:
+    """Has the value values[i] from the environment step at[i] on, and the start before."""
+
+    values: list[float]
+    at: list[NonNegativeInt]
+    linear: bool = False  # interpolate between the values
+
+    def __post_init__(self) -> None:
+        is_increasing = all(one < other for one, other in pairwise(self.at))
+        if len(self.at) != len(self.values) or not is_increasing:
+            raise PydanticCustomError("piecewise", "Input should have increasing steps `at`, one for each value")
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value at step 0."""
+        reached, share = stage(self.at, ctx.env_steps)
+        if self.linear and share:
+            return linear(self.values[reached - 1], self.values[reached], share)
+        return [start, *self.values][reached]
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes."""
+        return self.values
+
+
+SHAPES: dict[str, Any] = {
+    "linear": Linear,
+    "exponential": Exponential,
+    "geometric": Geometric,
+    "piecewise": Piecewise,
+}
