@@ -14,6 +14,7 @@ import yaml
 import rlrun
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
+from rlrun.errors import ConfigError
 from rlrun.snapshot.store import Store
 from rlrun.sweep import journal
 from rlrun.sweep.folder import Description, begin
@@ -21,6 +22,7 @@ from rlrun.sweep.runs import Course
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import from_yaml
 from rlrun.sweep.trials import FRESH
+from rlrun.sweep.untrusted import Confirmed
 
 RUN = ["algo=q_learning", "env=FrozenLake", "trainer.total_steps=400", "trainer.eval_every=200",
        "trainer.eval_episodes=2"]  # fmt: skip
@@ -121,12 +123,20 @@ def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert (tmp_path / "runs/sweeps/first/report.html").exists()
 
 
+def refused(confirmed: Confirmed, words: list[str]) -> None:
+    raise ConfigError("plugins: imports code")
+
+
 def test_replay_of_a_winner_that_paused_ends_at_its_rung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", *RUN, "algo.gamma=uniform(0.9,0.99)", "trials=1", "seeds=1", "winners=0"]) == 0
     assert [*journal.read(HOME / "journal.jsonl")][-1]["event"] == "won"
+    with monkeypatch.context() as patches:
+        patches.setattr(Confirmed, "check_run", refused)
+        assert main(["sweep", "replay", str(HOME)]) == 2
+    assert not (HOME / "replay").exists()
     assert main(["sweep", "replay", str(HOME)]) == 0
     assert f"equal to {HOME / 'trials' / '0000-FrozenLake-s0'}" in capsys.readouterr().out
     assert '"status": "paused"' in (HOME / "replay/summary.json").read_text()

@@ -29,7 +29,7 @@ from rlrun.sweep.search import Random
 from rlrun.sweep.settings import SweepConfig, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
-from rlrun.sweep.trials import FRESH, Result, RungJob, Trials
+from rlrun.sweep.trials import FRESH, Result, RungJob, Trial, Trials
 
 SPACE = Space([Dimension("algo.gamma", Uniform(0.0, 1.0), {})])
 STEPS = [100, 300, 1000]
@@ -171,6 +171,17 @@ def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: P
     measured = [one for one in trials.trials if one.fresh_seeds]
     assert len(measured) == 2 and best.has_ended(RungJob(best.number, 2, ENV, FRESH + i) for i in range(3))
     assert not trials.open_jobs()
+
+
+def test_run_that_reaches_outside_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(runs: Runs, job: RungJob, trial: Trial) -> None:
+        raise ConfigError("plugins: imports code")
+
+    monkeypatch.setattr(Runs, "check", refused)
+    cluster = Simulated(random.Random(0))
+    with pytest.raises(ConfigError, match="plugins: imports code"):
+        swept(tmp_path, cluster)
+    assert cluster.most == 0
 
 
 def test_asha_trains_one_of_eta_trials_on_and_uses_few_steps(tmp_path: Path) -> None:

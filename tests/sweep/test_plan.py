@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
+from rlrun.sweep.ends import faults_of
 from rlrun.sweep.folder import Description, begin, read
 from rlrun.sweep.plan import Plan, plan, stored
 from rlrun.sweep.runs import Runs
 from rlrun.sweep.settings import settings
 from rlrun.sweep.trials import RungJob, Trial
+from rlrun.sweep.untrusted import Confirmed
 
 WORDS = ["algo=q_learning", "env=FrozenLake", "algo.gamma=uniform(0.9,0.99)"]
 
@@ -142,6 +145,80 @@ def test_file_within_a_value_of_a_stored_sweep_is_not_imported(
     with pytest.raises(ConfigError):
         stored(folder, [])
     assert not (tmp_path / "RAN").exists()
+
+
+def check_run(planned: Plan, **values: object) -> None:
+    """Checks a run of a sweep, with these values of the searched keys."""
+    planned.runs().check(RungJob(0, 0, "FrozenLake", 0), Trial(0, [], values, ["FrozenLake"], 1))
+
+
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [
+        ("++plugins=['./evil.py']", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+        ("env.id=./evil.py:Env", f"env: {CODE} env=./evil.py:Env"),
+        ("init_from='${run_dir}'", "init_from: reads weights from files; if you trust it, add init_from="),
+        ("env.kwargs.map_name=${run_dir}", f"env.kwargs.map_name: {FILE} env.kwargs.map_name="),
+        ("preset=p.yaml", "preset: reads settings from a file; if you trust it, add preset=p.yaml"),
+    ],
+)
+def test_run_that_reaches_outside_does_not_start_even_if_the_texts_of_its_sweep_were_not_checked(
+    word: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlrun.sweep.untrusted.check_words", lambda *_: [])
+    monkeypatch.setattr("rlrun.sweep.untrusted.check_runs", lambda *_: None)
+    (tmp_path / "evil.py").write_text("open('RAN', 'w')\n")
+    (tmp_path / "p.yaml").write_text("algo: {gamma: 0.5}\n")
+    planned = stored(swept(tmp_path / "a", word), [])
+    with pytest.raises(ConfigError) as refused:
+        check_run(planned)
+    assert fault in str(refused.value) and not (tmp_path / "RAN").exists()
+
+
+VALUES = [
+    ("plugins", ["./evil.py"], f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("env.id", "./evil.py:Env", f"env: {CODE} env=./evil.py:Env"),
+    ("env.kwargs.map_name", "/etc/passwd", f"env.kwargs.map_name: {FILE} env.kwargs.map_name=/etc/passwd"),
+    ("network", "./evil.py", "network=./evil.py: unknown name"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "fault"), VALUES)
+def test_run_whose_searched_values_reach_outside_does_not_start(
+    key: str, value: object, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planned = replace(typed(), confirmed=Confirmed([]))
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        check_run(planned, **{key: value})
+    check_run(typed(), **{key: value})  # the user typed this sweep
+
+
+def test_ends_of_a_stored_sweep_that_reach_outside_are_refused_before_code_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('RAN', 'w')\n")
+    lines = [[*WORDS[:2], f"{key}={literal(value)}"] for key, value, _ in VALUES]
+    faults = faults_of([*lines, ["algo=q_learning", "env=Unknown-v0", "plugins=[./evil.py]"]], typed=[])
+    assert all(fault in line for (*_, fault), line in zip(VALUES, faults, strict=False))
+    assert not (tmp_path / "RAN").exists()
+
+
+def test_run_of_a_stored_sweep_starts_with_what_the_user_typed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlrun.envs.untrusted.try_environments", lambda *_: None)
+    (tmp_path / "mine/conf/preset").mkdir(parents=True)
+    (tmp_path / "mine/__init__.py").write_text("")
+    (tmp_path / "mine/conf/preset/ours.yaml").write_text("algo: {gamma: 0.5}\n")
+    folder = swept(tmp_path / "a", "+plugins=[./mine]", "preset=ours", "env.kwargs={map_name: a/b}")
+    planned = stored(folder, ["plugins=[./mine]", "env.kwargs.map_name=a/b"])
+    check_run(planned, **{"algo.gamma": 0.95})
+    with pytest.raises(ConfigError, match=r"add env\.kwargs\.map_name=c/d"):
+        check_run(planned, **{"env.kwargs.map_name": "c/d"})
 
 
 def test_plugin_of_a_stored_sweep_is_not_imported_to_find_its_environment(

@@ -181,6 +181,7 @@ def _replay(words: Sequence[str]) -> int:
     target = path / "replay"
     if target.exists():
         raise ConfigError(f"{target}: is there already; remove it to train the winner again")
+    runs.check(job, winner)
     code = train([*runs.straight(job, winner, target), *runs.pause(job)])
     if code:
         return code

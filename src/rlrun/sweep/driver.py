@@ -116,6 +116,7 @@ class Driver:
                 return
             if job in busy:
                 continue
+            self.runs.check(job, self.trials.trials[job.trial])
             self.running[job.folder] = job
             self.cluster.submit([self.command(job)])
 

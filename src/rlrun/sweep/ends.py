@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.config.compose import Composer, literal
@@ -16,15 +17,22 @@ from rlrun.config.jobs import jobs, jobs_of
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError, RunError
 from rlrun.sweep.space import Space
+from rlrun.sweep.untrusted import Confirmed
 
 
-def check_ends(space: Space, runs: Sequence[Sequence[str]]) -> None:
-    """Raises ConfigError with a line for each end of a range that a run would refuse. runs: the words of each run."""
+def check_ends(space: Space, runs: Sequence[Sequence[str]], confirmed: Confirmed | None) -> None:
+    """Raises ConfigError with a line for each end of a range that a run would refuse.
+
+    runs: the words of each run. confirmed: of a sweep that was read from disk.
+    """
     lines = []
     for words in runs:
         for dimension in space.dimensions:
             lines += [[*words, f"{dimension.key}={literal(end)}"] for end in dimension.range.ends()]
-    if faults := _queried("faults", lines):
+    typed = None
+    if confirmed is not None:
+        typed = confirmed.typed
+    if faults := _queried("faults", lines, typed):
         raise ConfigError(*faults)
 
 
@@ -33,9 +41,9 @@ def schedulable(words: Sequence[str]) -> list[str]:
     return _queried("schedulable", [words])
 
 
-def _queried(query: str, lines: Sequence[Sequence[str]]) -> list[str]:
+def _queried(query: str, *arguments: Any) -> list[str]:
     """Returns the output of a query, `faults` or `schedulable`, which runs in a process that imports torch."""
-    data = json.dumps([[*words] for words in lines]).encode()
+    data = json.dumps(arguments).encode()
     done = subprocess.run([sys.executable, "-m", __name__, query], input=data, capture_output=True)
     if done.returncode:
         raise RunError(f"the check of the space failed: {done.stderr.decode(errors='replace').strip()[-500:]}")
@@ -55,16 +63,24 @@ def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
     return [key for key in keys if isinstance(check.lookup(key, job.values), int | float)]
 
 
-def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the faults of command lines, each once."""
+def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None) -> list[str]:
+    """Returns the faults of command lines, each once.
+
+    typed: the words that confirm how a sweep that was read from disk reaches outside. Nothing else of it is looked at.
+    """
     from rlrun import registry
     from rlrun.run.assemble import check_ranges
     from rlrun.schedules.numbers import Schedules
 
     found: dict[str, None] = {}
     composers: dict[str, Composer] = {}
+    confirmed = None
+    if typed is not None:
+        confirmed = Confirmed(typed)
     for line in lines:
         try:
+            if confirmed is not None:
+                confirmed.check_run(line)
             words = sources.by_name(line)
             plugins = " ".join(sources.named_plugins(words))
             if plugins not in composers:
@@ -80,4 +96,4 @@ def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
 
 if __name__ == "__main__":
     query = {"faults": faults_of, "schedulable": schedulable_of}[sys.argv[1]]
-    print(json.dumps(query(json.load(sys.stdin))))
+    print(json.dumps(query(*json.load(sys.stdin))))

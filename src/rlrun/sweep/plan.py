@@ -1,7 +1,7 @@
 """Turns the words of `rlrun sweep` into a plan, which is checked before anything is written."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Plan:
     scoring: Scoring
     search: Search
     path: Path
+    confirmed: untrusted.Confirmed | None = None  # of a sweep that was read from disk
 
     @property
     def last(self) -> int:
@@ -51,7 +52,9 @@ class Plan:
 
     def check_ends(self) -> None:
         """Raises ConfigError with a line for each value that the runs would refuse, the ends of ranges included."""
-        ends.check_ends(self.space, [[*course.words, *self.added()] for course in self.courses.values()])
+        ends.check_ends(
+            self.space, [[*course.words, *self.added()] for course in self.courses.values()], self.confirmed
+        )
 
     def begin(self) -> None:
         """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
@@ -88,7 +91,7 @@ class Plan:
         kind = Runs
         if isinstance(self.cfg.kind, PbtConfig):
             kind = BranchingRuns
-        return kind(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
+        return kind(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring, self.confirmed)
 
 
 def plan(words: Sequence[str]) -> Plan:
@@ -123,7 +126,7 @@ def stored(path: Path, words: Sequence[str]) -> Plan:
     found = _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
     configs = [jobs(course.words)[0].values for course in found.courses.values()]
     untrusted.check_runs(configs, found.space, others, confirmed)
-    return found
+    return replace(found, confirmed=untrusted.Confirmed(others))
 
 
 def _checked(

@@ -12,6 +12,7 @@ from rlrun.errors import ConfigError
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.trials import Result, RungJob, Trial
+from rlrun.sweep.untrusted import Confirmed
 from rlrun.telemetry.metrics import LAST_STEP, whole_rows
 
 
@@ -33,9 +34,17 @@ class Course:
 class Runs:
     """The folder `trials/` of a sweep, in which each run has a folder and a log."""
 
-    def __init__(self, folder: Path, courses: Mapping[str, Course], metric: str, scoring: Scoring):
-        """courses: by environment, as typed. metric: of the log rows."""
+    def __init__(
+        self,
+        folder: Path,
+        courses: Mapping[str, Course],
+        metric: str,
+        scoring: Scoring,
+        confirmed: Confirmed | None = None,
+    ):
+        """courses: by environment, as typed. metric: of the log rows. confirmed: of a sweep that was read from disk."""
         self.folder, self.courses, self.metric, self.scoring = folder, courses, metric, scoring
+        self.confirmed = confirmed
 
     def settings(self, trial: Trial) -> dict[str, Any]:
         """Returns the settings of a trial's runs, by dotted key, beside those that all runs share."""
@@ -43,6 +52,11 @@ class Runs:
 
     def prepare(self, job: RungJob, trial: Trial) -> None:
         """Is called for every job before one of them starts."""
+
+    def check(self, job: RungJob, trial: Trial) -> None:
+        """Raises ConfigError if the run of a job reaches outside in a way that a sweep read from disk must not."""
+        if self.confirmed is not None:
+            self.confirmed.check_run(self.straight(job, trial, self.path(job)))
 
     def command(self, job: RungJob, trial: Trial) -> list[str]:
         """Returns the words after `rlrun`. Typed again, the command continues the run."""

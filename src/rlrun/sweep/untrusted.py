@@ -1,6 +1,7 @@
 """Checks what a stored sweep makes of its runs, as the config of a stored run is checked: the folder may be untrusted.
 
-The words and ranges in sweep.yaml are data. What reaches outside of the sweep's folder must be typed again.
+The words and ranges in sweep.yaml are data. What reaches outside of the sweep's folder must be typed again. The texts
+are checked when the sweep is read, and the composed config of each run before it starts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.config.compose import Composer
+from rlrun.config.jobs import jobs_of
 from rlrun.config.reach import CODE, Reach, reaches, texts
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
@@ -51,7 +53,7 @@ def check_runs(
     configs: what the words of each environment give. space: the values that trials set. confirmed: what check_words
     has found.
     """
-    found = [reach for values in configs for reach in _reaches(values, space)]
+    found = [reach for values in configs for reach in (*_reaches(values), *_searched(values, space))]
     _check(found, typed)
     for word in typed:
         if not any(_confirms(word, reach) for reach in (*found, *confirmed)):
@@ -67,6 +69,22 @@ def check_runs(
             check_environment(run_config(values).env, dict(map(setting, typed)))
 
 
+class Confirmed:
+    """The words that the user typed again. They confirm how the runs of a stored sweep reach outside of its folder."""
+
+    def __init__(self, typed: Sequence[str]):
+        self.typed = typed
+        self._composer = Composer.of(typed)  # looks for no other plug-ins
+
+    def check_run(self, words: Sequence[str]) -> None:
+        """Raises ConfigError if the words of a run compose a config that reaches further. `rlrun train` trusts them."""
+        plugins = sources.named_plugins(words)
+        if plugins:  # composing may import them
+            _check([Reach("plugins", plugins, CODE)], self.typed)
+        (job,) = jobs_of(words, self._composer)
+        _check(_reaches(job.values), self.typed)
+
+
 def _check(found: Iterable[Reach], typed: Sequence[str]) -> None:
     faults = [reach.line for reach in found if not any(_confirms(word, reach) for word in typed)]
     if faults:
@@ -77,11 +95,15 @@ def _confirms(word: str, reach: Reach) -> bool:
     return word == reach.word or setting(word) == (reach.key, reach.value)
 
 
-def _reaches(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
-    """Yields how runs reach outside, with the settings that all share and with each value of a range."""
+def _reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
+    """Yields how runs with this config reach outside."""
     yield from reaches(values)
     if sources.is_preset_path(values["preset"] or ""):
         yield Reach("preset", values["preset"], "reads settings from a file")
+
+
+def _searched(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
+    """Yields how runs with this config reach outside with each value of a range."""
     for dimension in space.dimensions:
         for value in dimension.range.ends():
             if not isinstance(value, int | float):  # numbers reach nowhere
