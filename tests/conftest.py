@@ -15,8 +15,9 @@ import toys
 from fake_slurm import HOME, FakeSlurm
 from toys import NOT_NORMALIZED
 
-from rlrun.config.schema import EnvConfig, run_config
+from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.vector import VectorEnv
 from rlrun.run.assemble import build_loop
 

@@ -4,8 +4,9 @@ import sys
 
 import gymnasium as gym
 
-from rlrun import imports, registry
+from rlrun import imports
 from rlrun.config import declared
+from rlrun.settings import registry
 
 LINE = """
 import gymnasium as gym

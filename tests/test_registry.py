@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from rlrun import registry
-from rlrun.config.schema import config, parse
 from rlrun.errors import ConfigError
+from rlrun.settings import config, parse, registry
 
-SOURCE = Path(registry.__file__).parent
+SOURCE = Path(registry.__file__).parents[1]
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_registered_names_are_those_that_the_modules_register() -> None:
 def test_lookup_imports_the_module_of_the_name_only() -> None:
     program = (
         "import sys\n"
-        "from rlrun import registry\n"
+        "from rlrun.settings import registry\n"
         "registry.lookup('algo', 'sac')\n"
         "print(*[name for name in sys.modules if name.startswith('rlrun.agents.')])\n"
     )

@@ -26,9 +26,9 @@ from pygments.lexers import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlrun import registry
 from rlrun.cli import COMMANDS, catalogue, learned, main
 from rlrun.config import foreign_words, sources
+from rlrun.settings import registry
 
 DOCS = Path(__file__).parents[1]
 PAPERS = {  # pattern of a paper -> beginning of its address

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic
-from rlrun.config.schema import NonNegativeFloat, config
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, config, register
 from rlrun.types import Batch
 
 

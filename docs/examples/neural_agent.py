@@ -9,13 +9,12 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, PositiveFloat, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.heads import ActionValues
-from rlrun.registry import register
+from rlrun.settings import Fraction, PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

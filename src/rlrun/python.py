@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rlrun import registry
 from rlrun.cli import settings
 from rlrun.cli.evaluate import RULES as EVALUATE_RULES
 from rlrun.config import check
@@ -22,6 +21,7 @@ from rlrun.run.job import Done, reset_run, resume_run, train_job
 from rlrun.run.policy import Policy, load
 from rlrun.run.signals import CODES
 from rlrun.rundir import METRICS, RunDir
+from rlrun.settings import registry
 from rlrun.telemetry.metrics import read_rows
 
 __all__ = ["Evaluation", "Policy", "Run", "evaluate", "load", "train"]

@@ -26,7 +26,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 from torch import Tensor, nn
 
-from rlrun import files, registry
+from rlrun import files
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
 from rlrun.core.logged import take_logged
@@ -42,6 +42,7 @@ from rlrun.run.assemble import build_loop
 from rlrun.run.job import Done, resume_run, train_job
 from rlrun.run.lifecycle import rings
 from rlrun.rundir import METRICS
+from rlrun.settings import registry
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry.metrics import Row, read_rows

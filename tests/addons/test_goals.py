@@ -9,10 +9,10 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from toys import equal, put, streams, toy, train
 
-from rlrun import registry
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Spec
 
 Build = Callable[..., Loop]

@@ -10,7 +10,6 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.addons.rewards.intrinsic.rnd import RndInputs
@@ -19,6 +18,7 @@ from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.functional.returns import gae
+from rlrun.settings import registry
 from rlrun.types import Batch, Bonus, Context, Spec
 
 Build = Callable[..., Loop]

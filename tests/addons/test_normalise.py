@@ -10,8 +10,8 @@ from gymnasium import spaces
 from toys import equal, toy, train
 
 from rlrun.addons.normalise import normalisers
-from rlrun.config.schema import NormalizeConfig
 from rlrun.core.loop import Loop
+from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
 from rlrun.types import Context, Spec, Step
 

@@ -11,7 +11,6 @@ from gymnasium import spaces
 from torch import Tensor
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.addons.memory import RecurrentState
 from rlrun.agents.value.dqn import DQN
 from rlrun.agents.value.soft_q import SoftQ
@@ -21,6 +20,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.priorities import of_sequences
 from rlrun.networks.heads import Head
 from rlrun.networks.recurrent import Lstm, StateLayout
+from rlrun.settings import registry
 from rlrun.types import MASK, Spec, Step
 
 Build = Callable[..., Loop]

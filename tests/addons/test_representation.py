@@ -9,11 +9,11 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.buffers.rollout import next_steps
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Batch, Context, Spec
 
 Build = Callable[..., Loop]

@@ -7,10 +7,10 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from rlrun import registry
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.normalise import NormaliseRewards
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Context, Objective, Spec, Step
 
 BOX = Box(-1.0, 1.0, (1,), np.float32)

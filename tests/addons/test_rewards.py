@@ -9,10 +9,9 @@ from toys import put, toy, train
 
 from rlrun.addons.goals.categorical import CategoricalGoals
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.config.schema import config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.types import Batch, Metrics
 
 Build = Callable[..., Loop]

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch._dynamo.backends.debugging import aot_eager
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.core.loop import Loop
 from rlrun.engine import inductor
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.agents.critics.ensemble import Ensemble
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Batch, Context
 
 Build = Callable[..., Loop]

@@ -15,12 +15,12 @@ from policy_proofs import PROOFS as OF_POLICIES
 from policy_proofs import Proof
 from toys import ALGOS, put, toy, train
 
-from rlrun import registry
 from rlrun.config.jobs import jobs
 from rlrun.config.sources import CONF
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Batch, Context
 
 Build = Callable[..., Loop]

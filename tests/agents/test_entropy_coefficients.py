@@ -9,7 +9,6 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.agents.entropy.coefficient import default_target
 from rlrun.agents.entropy.staged import ADJUST, FREE, INIT
 from rlrun.config.jobs import jobs
@@ -18,6 +17,7 @@ from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
 from rlrun.schedules.numbers import Schedules
+from rlrun.settings import registry
 from rlrun.types import Context
 
 Build = Callable[..., Loop]

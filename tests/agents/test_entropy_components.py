@@ -8,13 +8,13 @@ import torch
 from gymnasium.spaces import Box, MultiDiscrete
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.agents.entropy.components import Components, default_targets
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical, Independent, Joint, Normal
+from rlrun.settings import registry
 from rlrun.spaces import MixedSpace
 
 Build = Callable[..., Loop]

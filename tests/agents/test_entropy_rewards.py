@@ -9,9 +9,9 @@ import torch
 from gymnasium import spaces
 from toys import put, toy, train
 
-from rlrun import registry
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.testing import check_resuming
 from rlrun.types import Batch, Context, Spec
 

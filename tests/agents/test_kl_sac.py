@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from toys import toy
 
-from rlrun import registry
 from rlrun.agents.actor_critic.kl_sac import KLSAC
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.core.loop import Loop
 from rlrun.functional.distributions import TruncatedNormal
+from rlrun.settings import registry
 from rlrun.types import Batch, Context, carried
 
 Build = Callable[..., Loop]

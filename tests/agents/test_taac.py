@@ -13,13 +13,13 @@ from gymnasium.spaces import Box
 from torch import Tensor
 from toys import equal, toy, train
 
-from rlrun import registry
 from rlrun.agents.actor_critic.taac import TAAC, binary_entropy
 from rlrun.buffers.replay import Replay, Targets
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.functional.returns import compare_through
+from rlrun.settings import registry
 from rlrun.types import Batch, Context, Spec, Step
 
 Build = Callable[..., Loop]

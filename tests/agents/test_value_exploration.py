@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rlrun import registry
+from rlrun.settings import registry
 from rlrun.types import Context
 
 

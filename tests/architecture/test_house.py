@@ -23,31 +23,31 @@ YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
 # Folder or module -> the folders and modules of rlrun that it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
-    "networks": ("networks", "nested", "functional", "config.schema", "registry", "types", "spaces", "errors"),
+    "networks": ("networks", "nested", "functional", "settings", "types", "spaces", "errors"),
     "buffers": (
-        "buffers", "core.random", "nested", "indexed", "functional", "networks.inputs", "config.schema", "registry",
+        "buffers", "core.random", "nested", "indexed", "functional", "networks.inputs", "settings",
         "module", "types", "spaces", "errors", "memory",
     ),
     "agents": (
         "agents", "core.agent", "core.parts", "core.state", "core.accumulator", "core.random",
         "functional", "networks", "schedules",
-        "buffers.rollout", "nested", "indexed", "config.schema", "registry", "types", "spaces", "errors",
+        "buffers.rollout", "nested", "indexed", "settings", "types", "spaces", "errors",
     ),
     "schedules": (
-        "schedules", "config.schema", "config.check", "config.resumable", "registry", "imports", "module", "types",
+        "schedules", "settings", "config.schema", "config.check", "config.resumable", "imports", "module", "types",
         "errors",
     ),
     "core": (
-        "core", "schedules", "nested", "functional", "networks", "config.schema", "registry", "module", "types",
+        "core", "schedules", "nested", "functional", "networks", "settings", "module", "types",
         "spaces", "errors",
     ),
     "datasets": ("datasets", "envs", "buffers", "nested", "data_files", "snapshot.atomic", "types", "errors"),
     "loops": (
-        "loops", "core", "buffers", "datasets", "nested", "indexed", "networks.choices", "config.schema", "registry",
+        "loops", "core", "buffers", "datasets", "nested", "indexed", "networks.choices", "settings",
         "types", "spaces", "errors",
     ),
     "addons": (
-        "addons", "core", "schedules", "functional", "networks", "buffers", "nested", "config.schema", "registry",
+        "addons", "core", "schedules", "envs.config", "functional", "networks", "buffers", "nested", "settings",
         "types", "errors",
     ),
     "report": (
@@ -63,17 +63,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "__version__",
     ),
     "cluster": (
-        "cluster", "cli.main", "run.lifecycle", "config.jobs", "config.parts", "config.resumable", "config.schema",
-        "config.sources", "snapshot.atomic", "rundir", "imports", "files", "errors",
+        "cluster", "settings", "cli.main", "run.lifecycle", "config.jobs", "config.parts", "config.resumable",
+        "config.schema", "config.sources", "snapshot.atomic", "rundir", "imports", "files", "errors",
     ),
     "sweep": (
-        "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
+        "sweep", "cluster", "config", "settings", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
         "schedules.numbers", "envs.untrusted",
         "lock", "files", "imports", "errors",
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.logged", "core.breakable", "functional.fused",
-        "config.schema", "types", "errors", "operating_system",
+        "settings", "config.schema", "types", "errors", "operating_system",
     ),
 }  # fmt: skip
 
@@ -190,7 +190,7 @@ def test_commands_configs_and_run_folders_leave_torch_alone() -> None:
     light = [
         ".".join(["rlrun", *short.with_suffix("").parts])
         for short in FILES
-        if short.parts[0] in ("cli", "config", "registry.py", "rundir.py", "types.py", "errors.py")
+        if short.parts[0] in ("cli", "config", "settings", "rundir.py", "types.py", "errors.py")
     ]
     code = (
         f"import sys, importlib\nfor name in {light}:\n"
@@ -280,7 +280,7 @@ OPENERS = {
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
     "report/frame.py": "our own templates",
-    "registry.py": "our own source",
+    "settings/registry.py": "our own source",
     "cli/learned.py": "our own figures",
     "cli/new.py": "our own templates, and new files",
 }

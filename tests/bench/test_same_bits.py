@@ -15,10 +15,10 @@ from bits.run_difference import run_difference
 from bits.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from stores import grown
 
-from rlrun import registry
 from rlrun.config import history
 from rlrun.config.history import FormatChange, Renamed
 from rlrun.errors import ConfigError, RlrunError
+from rlrun.settings import registry
 from rlrun.snapshot.store import Store
 
 ROOT = Path(__file__).parents[2]

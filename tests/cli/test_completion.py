@@ -13,13 +13,13 @@ import pytest
 from made_runs import make_run
 
 import rlrun
-from rlrun import registry
 from rlrun.cli import COMMANDS, main
 from rlrun.cli.completion import candidates
 from rlrun.config import check, environments, schema, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import composed
 from rlrun.config.keys import keys
+from rlrun.settings import registry
 
 HOME = str(Path(rlrun.__file__).parents[1])
 

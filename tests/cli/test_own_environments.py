@@ -46,8 +46,8 @@ gym.register("OwnLine-v0", "own_env:Line")
 
 OWN_PARTS = '''
 import gymnasium as gym
-from rlrun.config.schema import config
-from rlrun.registry import register
+from rlrun.settings import config
+from rlrun.settings import register
 
 @register("wrapper", "own_doubled")
 class Doubled(gym.RewardWrapper):

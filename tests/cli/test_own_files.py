@@ -33,11 +33,11 @@ ALGO = '''
 import torch
 from gymnasium.spaces import Discrete
 
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.settings import PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent
 from rlrun.networks.heads import Head
 from rlrun.networks.stacked import Stacked
-from rlrun.registry import register
+from rlrun.settings import register
 
 
 @register("algo", "file_climber")
@@ -72,10 +72,10 @@ NETWORK = '''
 
 import torch
 
-from rlrun.config.schema import Units, config
+from rlrun.settings import Units, config
 from rlrun.networks.linear import Linear
 from rlrun.networks.torsos import LinearTorso
-from rlrun.registry import register
+from rlrun.settings import register
 
 
 @register("network", "file_wide")
@@ -95,8 +95,8 @@ class Wide(LinearTorso):
 
 ENTROPY = """
 from rlrun.agents.entropy.fixed import Fixed
-from rlrun.config.schema import NonNegativeFloat, config
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, config
+from rlrun.settings import register
 
 
 @register("entropy", "file_entropy")

@@ -23,7 +23,7 @@ SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "
 ENDS = {0: "done", 1: "failed", 2: "done"}  # seeds of a sweep whose second job fails
 
 FRAGILE = '''
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun_example import HillClimber
 
 @register("algo", "fragile")

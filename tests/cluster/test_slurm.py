@@ -15,8 +15,8 @@ from rlrun.cli import main
 from rlrun.cluster import Command, Ended, scheduler
 from rlrun.cluster.slurm import Slurm, SlurmConfig
 from rlrun.config import sources
-from rlrun.config.schema import parse
 from rlrun.errors import RunError
+from rlrun.settings import parse
 from rlrun.sweep import journal
 from rlrun.sweep.driver import Driver
 

@@ -104,7 +104,7 @@ def test_preset_without_effect_is_refused_in_one_line(text, line):
 
 
 PART = """
-from rlrun.registry import register
+from rlrun.settings import register
 
 @register("{group}", "{name}")
 class Mine:
@@ -136,7 +136,7 @@ def test_class_of_a_typed_file_is_what_runs(group, page):
 
 
 CLASS = """
-from rlrun.registry import register
+from rlrun.settings import register
 
 @register("algo", "mine")
 class Mine:

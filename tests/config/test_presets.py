@@ -16,7 +16,7 @@ from rlrun.telemetry import console
 
 CLASS = """\
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.registry import register
+from rlrun.settings import register
 
 
 @register("algo", "mine")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from own_files import forget
 
-from rlrun import registry
 from rlrun.config import check, sources
 from rlrun.config.compose import Composer, literal
 from rlrun.config.jobs import jobs
@@ -15,6 +14,7 @@ from rlrun.config.schema import run_config
 from rlrun.config.stored import to_yaml
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import check_ranges
+from rlrun.settings import registry
 from rlrun.sweep import space
 
 PACK = "plugins=[./pack]"
@@ -34,7 +34,7 @@ SETTINGS = {  # keys of PPO on CartPole, and values other than those that it has
 }
 CODE = """
 from rlrun.agents.policy.ppo import PPO
-from rlrun.registry import register
+from rlrun.settings import register
 
 
 @register("algo", "named_code")

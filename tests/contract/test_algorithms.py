@@ -33,9 +33,7 @@ from toys import (
     weights,
 )
 
-from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
-from rlrun.config.schema import parts_of
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
@@ -43,6 +41,7 @@ from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import AROUND
+from rlrun.settings import parts_of, registry
 from rlrun.testing import check_acting, check_resuming
 
 LEARNERS = [algo for algo in ALGOS if algo not in NO_WEIGHTS]

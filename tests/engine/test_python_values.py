@@ -14,11 +14,12 @@ import torch
 from torch import nn
 from toys import put, toy
 
-from rlrun import registry, testing
+from rlrun import testing
 from rlrun.config.jobs import Job
 from rlrun.core.agent import kernel
 from rlrun.core.callback import Callback
 from rlrun.run.job import train_job
+from rlrun.settings import registry
 from rlrun.types import Context
 
 COEFFICIENT = 1.0

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from toys import NOT_NORMALIZED
 
-from rlrun.config.schema import EnvConfig
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.vector import VectorEnv
 
 

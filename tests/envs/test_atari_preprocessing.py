@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rlrun.config.jobs import jobs
-from rlrun.config.schema import parse
 from rlrun.envs.atari import Atari
 from rlrun.envs.wrappers import CONTINUES, FrameStack, TimeLimit, in_evaluation
 from rlrun.errors import ConfigError
+from rlrun.settings import parse
 
 pytest.importorskip("cv2")
 

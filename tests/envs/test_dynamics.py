@@ -6,10 +6,10 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from rlrun.cli import main
-from rlrun.config.schema import parse
 from rlrun.envs.builtin.maze import DynaMaze
 from rlrun.envs.dynamics import dynamics
 from rlrun.envs.wrappers import Discretize
+from rlrun.settings import parse
 
 
 def test_maze_steps_match_its_published_dynamics():

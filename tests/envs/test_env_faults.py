@@ -149,7 +149,8 @@ def test_more_workers_than_fit_into_memory_are_refused_before_one_starts(monkeyp
 @pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
 def test_workers_end_with_a_run_that_does_not_close_them(config, end):
     script = f"""
-        from rlrun.config.schema import EnvConfig, parse
+        from rlrun.envs.config import EnvConfig
+        from rlrun.settings import parse
         from rlrun.envs.make import recipe
         from rlrun.envs.workers import AsyncPool
 

@@ -18,7 +18,6 @@ from rlrun.buffers.replay import Replay, Targets
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
-from rlrun.config.schema import Discounted
 from rlrun.core.loop import Loop
 from rlrun.envs.hold import HELD, Hold
 from rlrun.envs.pool import SyncPool
@@ -27,6 +26,7 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.functional.returns import gae
 from rlrun.run.assemble import check_hold
+from rlrun.settings import Discounted
 from rlrun.types import Step
 
 GAMMA = 0.9

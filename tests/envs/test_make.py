@@ -9,11 +9,12 @@ import gymnasium as gym
 import pytest
 import yaml
 
-from rlrun.config.schema import EnvConfig, parse
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.explained import MUJOCO, explained
 from rlrun.envs.make import find, make
 from rlrun.errors import ConfigError
 from rlrun.imports import EXTRAS
+from rlrun.settings import parse
 
 PRESETS = Path(__file__).parents[2] / "conf" / "env"
 NAMES = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))

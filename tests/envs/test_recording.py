@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from rlrun.config.jobs import jobs
-from rlrun.config.schema import EnvConfig, parse
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.make import recipe
 from rlrun.envs.recording import DataSet, EpisodeRecorder, VideoRecorder, check_camera
 from rlrun.errors import ConfigError
+from rlrun.settings import parse
 
 
 def cartpole(**kwargs: Any) -> Any:

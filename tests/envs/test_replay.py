@@ -8,12 +8,11 @@ from saving_methods import saving_methods
 from test_env_state import actions, goes_on_exactly
 from toys import equal
 
-from rlrun.config.schema import config
 from rlrun.envs import make as making
 from rlrun.envs import replay
 from rlrun.envs.builtin.probes import Hidden
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.snapshot import tree as snapshot
 
 ZERO = torch.tensor([0, 0])

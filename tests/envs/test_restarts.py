@@ -251,7 +251,8 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
     """One worker is in an endless loop, and one is stopped."""
     script = f"""
         import os, signal
-        from rlrun.config.schema import EnvConfig, parse
+        from rlrun.envs.config import EnvConfig
+        from rlrun.settings import parse
         from rlrun.envs.make import recipe
         from rlrun.envs.workers import AsyncPool
 

@@ -12,8 +12,9 @@ from rlrun import memory
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.reach import names_file
-from rlrun.config.schema import EnvConfig, run_config
+from rlrun.config.schema import run_config
 from rlrun.envs import untrusted, verdicts
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError
 

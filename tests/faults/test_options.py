@@ -20,11 +20,10 @@ from rows.processes import Board, warm
 from rows.runs import Disturbed
 from toys import Values, derived, put, recorded, small
 
-from rlrun import registry
 from rlrun.config.check import leaves, show
 from rlrun.config.jobs import jobs
-from rlrun.config.schema import parts_of
 from rlrun.run import lifecycle
+from rlrun.settings import parts_of, registry
 
 SECTIONS = {"buffer": "algo.buffer", "loop": "algo.loop", "network": "network", "norm": "network.norm"}
 COMMON = ["preset=none", "logger=[]", "trainer.eval_episodes=2", "trainer.eval_max_steps=20",

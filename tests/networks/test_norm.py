@@ -9,9 +9,9 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun import registry
 from rlrun.networks.heads import Value
 from rlrun.networks.norm import EPSILON, Renormalised, batch_statistics
+from rlrun.settings import registry
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)

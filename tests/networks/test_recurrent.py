@@ -8,13 +8,13 @@ import torch
 from gymnasium import Space, spaces
 from toys import toy, train
 
-from rlrun import registry
 from rlrun.addons.memory import RecurrentState
 from rlrun.buffers.rollout import minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.recurrent import StateLayout
+from rlrun.settings import registry
 from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlrun import registry
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import DiscretePolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
 from rlrun.networks.stacked import Stacked
 from rlrun.networks.torsos import NATURE, Cnn, Convolutions, Mlp, ResidualSections, overlooked
+from rlrun.settings import registry
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)

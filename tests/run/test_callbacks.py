@@ -12,13 +12,11 @@ import safetensors.torch
 import torch
 
 import rlrun
-from rlrun import registry
 from rlrun.cli import main
-from rlrun.config.schema import config
 from rlrun.core.callback import Callback, Callbacks
 from rlrun.errors import ConfigError, RunError
 from rlrun.python import Run
-from rlrun.registry import register
+from rlrun.settings import config, register, registry
 from rlrun.telemetry.media import Histogram, Image
 
 WORDS = ["algo=sac", "env=Pendulum", "preset=none", "env.max_episode_steps=10", "trainer.total_steps=60",

@@ -12,14 +12,14 @@ from gymnasium import spaces
 from toys import put, toy, train
 
 from rlrun.cli import main
-from rlrun.config.schema import config, run_config
+from rlrun.config.schema import run_config
 from rlrun.core.addon import Addons
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import Wrapper
 from rlrun.errors import ConfigError
-from rlrun.registry import register
 from rlrun.run.assemble import build_agent, build_loop, eval_env
 from rlrun.run.evaluation import evaluate
+from rlrun.settings import config, register
 
 
 class Configured:

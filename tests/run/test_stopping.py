@@ -8,9 +8,10 @@ import pytest
 
 import rlrun
 from rlrun.cli import main
-from rlrun.config.schema import StopWhenConfig, parse
+from rlrun.config.schema import StopWhenConfig
 from rlrun.errors import ConfigError, RunError
 from rlrun.run.stopping import StoppingRules
+from rlrun.settings import parse
 from rlrun.snapshot.store import Store
 
 NEVER = {"metric": "eval/return_mean", "at_least": None, "at_most": None, "times": 1, "plateau": None, "hours": None}

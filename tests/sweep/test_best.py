@@ -147,7 +147,7 @@ def test_preset_reaches_outside_of_the_run_if_the_user_types_it_too(word: str, u
     assert job.values["env"]["kwargs"] == {key: value}
 
 
-LOGGER = """from rlrun import registry
+LOGGER = """from rlrun.settings import registry
 from rlrun.telemetry.logger import Logger
 
 @registry.register("logger", "mine")

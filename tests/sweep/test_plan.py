@@ -138,7 +138,7 @@ def test_file_within_a_value_of_a_stored_sweep_is_not_imported(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text(
-        "open('RAN', 'w')\nfrom rlrun.registry import register\n\n@register('loop', 'evil')\nclass Evil: pass\n"
+        "open('RAN', 'w')\nfrom rlrun.settings import register\n\n@register('loop', 'evil')\nclass Evil: pass\n"
     )
     folder = swept(tmp_path / "a", word)
     (folder / SWEEP).write_text((folder / SWEEP).read_text().replace("env=FrozenLake", "env=Unknown-v0"))

@@ -58,8 +58,8 @@ def test_board_imports_neither_torch_nor_tensorflow(tmp_path):
     code = f"""
 import sys, threading
 from pathlib import Path
-from rlrun.telemetry.board import Board
-board = Board(Path({str(tmp_path)!r}), [])
+from rlrun.telemetry.board import EventFile
+board = EventFile(Path({str(tmp_path)!r}), [])
 board.write({{"step": 1, "wall_s": 0.1, "loss/x": 2.0}})
 heavy = {{"torch", "tensorflow"}} & set(sys.modules)
 assert not heavy and threading.active_count() == 1, heavy

@@ -13,8 +13,8 @@ import yaml
 
 from rlrun.cli import main
 from rlrun.config import sources
-from rlrun.config.schema import config
-from rlrun.registry import lookup, modules
+from rlrun.settings import config
+from rlrun.settings.registry import lookup, modules
 from rlrun.telemetry import Telemetry, guarded
 from rlrun.telemetry.choice import make_loggers
 from rlrun.telemetry.logger import Logger, Start
@@ -179,8 +179,8 @@ def test_logger_in_a_thread_receives_all_calls_and_its_lines_are_shown(tmp_path:
 
 
 PLUGIN = """
-from rlrun.config.schema import config
-from rlrun.registry import register
+from rlrun.settings import config
+from rlrun.settings import register
 from rlrun.telemetry.logger import Logger
 
 

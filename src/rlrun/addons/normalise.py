@@ -7,9 +7,9 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
-from rlrun.config.schema import NormalizeConfig
 from rlrun.core.addon import Addon
 from rlrun.core.state import RunningMoments, Statistics
+from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import leaves, part
 from rlrun.types import Batch, Context, Metrics, Spec, Step

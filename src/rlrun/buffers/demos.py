@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from rlrun.buffers.demo_storage import DemoStorage
 from rlrun.buffers.replay import Targets
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.nested import mapped, on
-from rlrun.registry import register
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveInt, config, register
 from rlrun.types import Spec
 
 Demo = dict[str, Any]

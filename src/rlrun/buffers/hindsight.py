@@ -10,11 +10,10 @@ from torch import Tensor
 
 from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Replay, Returns, Targets
-from rlrun.config.schema import Fraction, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import is_image
-from rlrun.registry import register
+from rlrun.settings import Fraction, config, register
 from rlrun.types import Batch, Spec
 
 TOLERANCE = 1e-3  # stored goals are rounded to float32, so recomputed rewards may differ by a little

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, config
 from rlrun.functional.priorities import importance_weight, of_sequences, priority
-from rlrun.registry import register
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, config, register
 from rlrun.types import Batch, Metrics, Step
 
 

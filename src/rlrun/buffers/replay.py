@@ -34,13 +34,12 @@ from rlrun.buffers.episode_index import EpisodeIndex
 from rlrun.buffers.frames import Frames
 from rlrun.buffers.packing import Layout, Packing, Shape, layout, nest
 from rlrun.buffers.ring import RingBuffer
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.nested import dotted, unflattened
 from rlrun.networks.inputs import is_image, leaves
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveInt, config, register
 from rlrun.types import Batch, Metrics, Spec, Step
 
 

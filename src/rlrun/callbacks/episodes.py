@@ -7,7 +7,7 @@ from typing import Any
 
 from rlrun import files
 from rlrun.core.callback import Callback
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun.snapshot.atomic import replace_file
 from rlrun.types import Return
 

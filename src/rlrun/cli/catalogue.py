@@ -119,7 +119,7 @@ def family(file: Path) -> str:
 
     file: its YAML file, or the Python file of a plug-in.
     """
-    from rlrun import registry
+    from rlrun.settings import registry
 
     module = registry.modules()["algo"].get(sources.registered_name(file) or "")
     if module is None:
@@ -129,7 +129,7 @@ def family(file: Path) -> str:
 
 def _parts(group: str, plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yields for each part of a group its name, its settings with types, and the first sentence of its docstring."""
-    from rlrun import registry
+    from rlrun.settings import registry
 
     registry.load(plugins)
     for name, part in registry.registered(group).items():
@@ -275,9 +275,9 @@ def _show_submission(words: Sequence[str]) -> Sequence[str]:
 
 
 def _show_optimal(values: dict[str, Any]) -> int:
-    from rlrun import registry
-    from rlrun.config.schema import EnvConfig, parse
+    from rlrun.envs.config import EnvConfig
     from rlrun.envs.dynamics import optimal_return
+    from rlrun.settings import parse, registry
 
     registry.load(values["plugins"])
     best, horizon = optimal_return(parse(EnvConfig, values["env"], "env"))

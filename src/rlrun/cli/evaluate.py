@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
-from rlrun.config.check import MOST_EPISODES
 from rlrun.errors import ConfigError, printable
+from rlrun.settings.types import MOST_EPISODES
 
 if TYPE_CHECKING:
     from rlrun.envs.make import Recipe
@@ -65,8 +65,8 @@ def eval(words: Sequence[str]) -> int:
 
         choose_renderer()
         environment["env.kwargs.render_mode"] = "rgb_array"
-    from rlrun import registry
     from rlrun.run.trained import evaluate
+    from rlrun.settings import registry
 
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)

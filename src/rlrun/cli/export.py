@@ -43,8 +43,8 @@ def export(words: Sequence[str]) -> int:
     output = None
     if "output" in given:
         output = Path(given["output"])
-    from rlrun import registry
     from rlrun.export.write import export as write
+    from rlrun.settings import registry
 
     registry.load(given.get("plugins", ()))
     written = write(run, given.get("format", "onnx"), output)

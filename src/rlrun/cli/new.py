@@ -86,7 +86,7 @@ def class_name(name: str) -> str:
 
 def check_name(kind: str, name: str, texts: dict[Path, str]) -> None:
     """Raises ConfigError if nothing can be written under this name."""
-    from rlrun import registry
+    from rlrun.settings import registry
 
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"{name!r}: must be a name of small letters, digits and _, such as my_{kind}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rlrun import files
 from rlrun.cluster import Cluster, Command, Ended
-from rlrun.config.schema import PositiveInt, config
+from rlrun.settings import PositiveInt, config
 
 
 @config

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from rlrun.cluster import Cluster, Command
 from rlrun.cluster.scheduler import Scheduler, label, title
-from rlrun.config.schema import NonNegativeFloat, PositiveInt, config
 from rlrun.errors import ConfigError, one_line
 from rlrun.imports import check_extra
+from rlrun.settings import NonNegativeFloat, PositiveInt, config
 
 NAMESPACE = "rlrun"
 INTERRUPT_S = 60.0  # for the snapshots of interrupted runs

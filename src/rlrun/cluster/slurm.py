@@ -18,10 +18,10 @@ from pydantic_core import PydanticCustomError
 from rlrun.cluster import Cluster, Command
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.cluster.task import run
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.errors import ConfigError, RunError, one_line
 from rlrun.imports import check_extra
 from rlrun.rundir import RUNS
+from rlrun.settings import NonNegativeInt, PositiveInt, config
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission

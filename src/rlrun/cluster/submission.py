@@ -13,8 +13,8 @@ from rlrun.cluster.ray import RayConfig
 from rlrun.cluster.slurm import SlurmConfig
 from rlrun.config import parts, sources
 from rlrun.config.resumable import setting
-from rlrun.config.schema import parse
 from rlrun.errors import ConfigError
+from rlrun.settings import parse
 
 GROUP = "submit"  # folder of conf/
 NONE = "none"

@@ -14,7 +14,6 @@ OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sect
 # keys that may be typed in a short form, unless the value is a section
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
-MOST_EPISODES = 1_000_000  # maximum of one evaluation
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
 ABSENT = object()
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # to a value by its full key; others may call a resolver, or be computed

@@ -38,7 +38,7 @@ class Reach(NamedTuple):
 
 def reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
     """Yields the settings of a composed config that reach outside of the run."""
-    from rlrun import registry  # imports pydantic, which takes long
+    from rlrun.settings import registry  # imports pydantic, which takes long
 
     tree = dict(values)
     if values.get("plugins"):

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from rlrun.config.schema import config
 from rlrun.core.logged import log
 from rlrun.errors import RunError, reason
 from rlrun.module import Module
+from rlrun.settings import config
 from rlrun.types import Episode, Return
 
 

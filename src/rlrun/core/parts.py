@@ -6,10 +6,10 @@ import torch
 from gymnasium import Space
 from torch import nn
 
-from rlrun import registry
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.recurrent import StateLayout
+from rlrun.settings import registry
 from rlrun.spaces import MixedSpace
 from rlrun.types import Spec
 

@@ -17,10 +17,11 @@ from typing import Any, Literal
 import pydantic
 import torch
 
-from rlrun.config.schema import RunConfig, config
+from rlrun.config.schema import RunConfig
 from rlrun.engine import matmul_backend
 from rlrun.engine.support import lacking
 from rlrun.operating_system import cpu_information
+from rlrun.settings import config
 
 LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # loop -> algorithm with which its updates are measured
 NETWORKS = ("auto", "mlp")

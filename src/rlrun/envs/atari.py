@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from rlrun.config.schema import IntRange, NonNegativeInt, Units, config
 from rlrun.envs.wrappers import CONTINUES, RESTART, Wrapper
-from rlrun.registry import register
+from rlrun.settings import IntRange, NonNegativeInt, Units, config, register
 
 STICKY, STICKY_DEFAULT = "repeat_action_probability", 0.25  # ale_py's keyword and its default
 NOOP, FIRE = "NOOP", "FIRE"  # as ALE names these actions

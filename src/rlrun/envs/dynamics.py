@@ -6,7 +6,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import EnvConfig
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.make import make
 from rlrun.errors import ConfigError
 from rlrun.functional.tabular import value_iteration

@@ -11,8 +11,8 @@ from dataclasses import replace
 from signal import Signals
 from typing import Any
 
-from rlrun.config.schema import EnvConfig
 from rlrun.envs import verdicts
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.make import Recipe
 from rlrun.envs.obs_adapter import as_tensors, shows_masks
 from rlrun.envs.selftest import EPISODE_END, Method, self_test

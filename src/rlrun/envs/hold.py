@@ -5,8 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rlrun.config.schema import Fraction, Units, config
-from rlrun.registry import register
+from rlrun.settings import Fraction, Units, config, register
 
 HELD = "rlrun.held"  # key of infos
 

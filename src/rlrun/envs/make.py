@@ -14,10 +14,10 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.environments import OBJECT, no_object
-from rlrun.config.schema import EnvConfig
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.explained import explained
 from rlrun.envs.obs_adapter import adapt_observations, shows_masks
 from rlrun.envs.rewards import reward_shape
@@ -124,7 +124,9 @@ class Recipe:
 
 def recipe(cfg: EnvConfig) -> Recipe:
     """Returns the recipe for a config. Raises ConfigError for unknown ids, wrappers, settings, and missing extras."""
-    from rlrun.registry import configured  # imported here because workers, which also load this module, do not need it
+    from rlrun.settings.registry import (
+        configured,  # imported here because workers, which also load this module, do not need it
+    )
 
     if cfg.backend == "jax":
         spec = _in_jax(cfg.id)

@@ -15,9 +15,9 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from gymnasium.vector import VectorWrapper
 
-from rlrun.config.schema import EnvConfig
 from rlrun.envs import state
 from rlrun.envs.accelerated import Simulator
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
 from rlrun.envs.examination import examined, report, untested
 from rlrun.envs.explained import explained

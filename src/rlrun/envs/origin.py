@@ -9,7 +9,7 @@ import inspect
 import json
 from typing import Any
 
-from rlrun.config.schema import EnvConfig
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.make import Recipe, entry_point
 
 Origin = dict[str, Any]

@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from rlrun.config.schema import config
 from rlrun.envs.returned import reward
-from rlrun.registry import register
+from rlrun.settings import config, register
 
 
 def reward_shape(env: Any) -> tuple[int, ...]:

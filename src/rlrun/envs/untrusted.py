@@ -15,10 +15,10 @@ import numpy as np
 
 from rlrun import memory, operating_system
 from rlrun.config.reach import of_arguments
-from rlrun.config.schema import EnvConfig
 from rlrun.core.random import Stream
 from rlrun.envs import verdicts
 from rlrun.envs.accelerated import Accelerated, Simulator
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.examination import WorkerReports
 from rlrun.envs.make import Recipe, recipe
 from rlrun.envs.obs_adapter import sample

@@ -11,11 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
-from rlrun.config.schema import EnvConfig
 from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.actions import conversion, sampled
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
 from rlrun.envs.goal_rewards import GoalRewards

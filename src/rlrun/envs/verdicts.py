@@ -18,12 +18,12 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rlrun.config.schema import config, parse
 from rlrun.data_files import open_data
 from rlrun.envs.downloads import folder
 from rlrun.envs.make import Recipe
 from rlrun.errors import ConfigError
 from rlrun.imports import is_path
+from rlrun.settings import config, parse
 from rlrun.snapshot.atomic import replace_text
 
 MOST_BYTES = 1 << 20  # size limit of a verdict on disk; they usually have about 10 kB

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from rlrun.config.schema import NonNegativeInt, PositiveInt, Units, config
 from rlrun.envs.rewards import LinearReward, OwnReward
-from rlrun.registry import lookup, register
+from rlrun.settings import NonNegativeInt, PositiveInt, Units, config, register
+from rlrun.settings.registry import lookup
 
 # Some ends are ends for the agent only, such as a lost life: the game goes on. The infos of such a step hold
 # {CONTINUES: True}, and so do the infos of the next reset, unless it began a new episode after all.

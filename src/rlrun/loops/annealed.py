@@ -1,9 +1,8 @@
 """Off-policy loop whose number of updates per transition changes linearly, as in training contextual bandits: many
 updates while little is known, fewer later."""
 
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.loops.offpolicy import OffPolicy
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveInt, config, register
 
 
 @register("loop", "annealed")

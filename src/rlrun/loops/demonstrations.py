@@ -19,7 +19,7 @@ from rlrun.errors import ConfigError
 from rlrun.indexed import dense
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.nested import index, joined, mapped
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun.types import Batch, Context, Metrics
 
 

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 
 from rlrun.buffers.rollout import Rollout
-from rlrun.config.schema import NonNegativeInt, PositiveInt, Size, config
 from rlrun.core.collector import check_ends
 from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.nested import index
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveInt, Size, config, register
 from rlrun.types import Batch
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, Size, config
 from rlrun.core.collector import check_ends
 from rlrun.core.loop import Loop
-from rlrun.registry import register
+from rlrun.settings import Fraction, Size, config, register
 from rlrun.types import Metrics
 
 

@@ -4,13 +4,12 @@ from typing import Any
 
 from rlrun.buffers.mixed import Mixed
 from rlrun.buffers.replay import Replay
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.random import seed_for
 from rlrun.datasets.demonstrations import DataEnv
 from rlrun.errors import ConfigError
 from rlrun.loops.offline import Offline
 from rlrun.loops.offpolicy import OffPolicy
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveInt, config, register
 from rlrun.types import Metrics
 
 

@@ -4,11 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from rlrun.config.schema import Size, config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent, MetaPolicy, episodes
-from rlrun.registry import register
+from rlrun.settings import Size, config, register
 from rlrun.types import Batch, Metrics, Step
 
 

@@ -5,13 +5,12 @@ from typing import Any
 from rlrun.buffers.demo_lines import lines, shortened
 from rlrun.buffers.demos import Demo
 from rlrun.buffers.replay import Replay
-from rlrun.config.schema import PositiveInt, Size, config
 from rlrun.datasets.demonstrations import DataEnv, read
 from rlrun.datasets.folders import digests
 from rlrun.errors import ConfigError
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.nested import index
-from rlrun.registry import register
+from rlrun.settings import PositiveInt, Size, config, register
 from rlrun.types import Metrics, Step
 
 DATA = "algo.loop.data"

@@ -10,12 +10,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.data import Data
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.networks.choices import uniform
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveFloat, PositiveInt, Size, config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Metrics
 

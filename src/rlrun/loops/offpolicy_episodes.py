@@ -6,10 +6,9 @@ an iteration ends; these episodes go on with the new weights, and count in the i
 
 from typing import Any
 
-from rlrun.config.schema import PositiveInt, config
 from rlrun.core.collector import Timestep, check_ends
 from rlrun.loops.offpolicy import OffPolicy, ReplayConfig
-from rlrun.registry import register
+from rlrun.settings import PositiveInt, config, register
 from rlrun.types import Step
 
 

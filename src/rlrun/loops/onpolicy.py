@@ -6,9 +6,8 @@ from typing import Any
 import torch
 
 from rlrun.buffers.rollout import Rollout, check_fits, packed, unpacked
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.loop import Loop
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveInt, config, register
 from rlrun.types import Batch, Context, Metrics
 
 # Timesteps that are collected before the add-ons process them. One at a time, they take up to a tenth longer, because

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.config.schema import Fraction, NonNegativeInt, config
 from rlrun.functional.losses import moments
-from rlrun.registry import register
+from rlrun.settings import Fraction, NonNegativeInt, config, register
 
 MAX_R = 3.0  # bounds of the corrections of batch renormalisation, from its section 4
 MAX_D = 5.0

@@ -10,7 +10,6 @@ from typing import Any
 from gymnasium import Space, spaces
 from torch import nn
 
-from rlrun.config.schema import config
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import (
     DeterministicActor,
@@ -20,7 +19,7 @@ from rlrun.networks.heads import (
     SquashedGaussianPolicy,
     stochastic_policy,
 )
-from rlrun.registry import register
+from rlrun.settings import config, register
 
 GAIN = 0.01  # of the output layer, so that the first policy hardly depends on the observation (arXiv 2006.05990)
 

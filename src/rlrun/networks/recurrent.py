@@ -33,11 +33,10 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.config.schema import NonNegativeInt, Size, Units, config
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.torsos import Layers, Mlp, auto
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, Size, Units, config, register
 from rlrun.types import Batch
 
 

@@ -13,12 +13,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun import registry
-from rlrun.config.schema import Part, Units, config
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import FlattenInputs, beside, channels_last, is_image, largest_byte, leaves, part
 from rlrun.networks.linear import Linear
-from rlrun.registry import register
+from rlrun.settings import Part, Units, config, register, registry
 
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
 Init = Literal["uniform", "orthogonal"]

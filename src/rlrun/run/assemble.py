@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from gymnasium.spaces import flatdim
 
-from rlrun import engine, memory, registry
+from rlrun import engine, memory
 from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
 from rlrun.buffers.replay import Replay, Targets
-from rlrun.config.schema import Discounted, NStepReturns, RunConfig
+from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
@@ -32,6 +32,7 @@ from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
+from rlrun.settings import Discounted, NStepReturns, registry
 from rlrun.types import MASK, Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from rlrun import registry
 from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
 from rlrun.envs.examination import untested
@@ -17,6 +16,7 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
 from rlrun.run.lifecycle import made, rings, saved_rings
+from rlrun.settings import registry
 from rlrun.snapshot import tree
 from rlrun.snapshot.segments import describe
 

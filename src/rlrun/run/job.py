@@ -66,8 +66,8 @@ def resume_run(
     else:
         folder = RunDir.create({"run_dir": into})
     with held(folder, is_new=into is not None):
-        from rlrun import registry
         from rlrun.run import lifecycle
+        from rlrun.settings import registry
 
         registry.load(plugins)
         if into is None:
@@ -81,8 +81,8 @@ def reset_run(path: Path, changes: Mapping[str, Any], into: str, plugins: Sequen
     """Starts a new run in the directory `into` with the config and the weights of the run or snapshot at `path`."""
     folder = RunDir.create({"run_dir": into})
     with held(folder, is_new=True):
-        from rlrun import registry
         from rlrun.run import lifecycle
+        from rlrun.settings import registry
 
         registry.load(plugins)
         result = lifecycle.reset(path, folder, changes)

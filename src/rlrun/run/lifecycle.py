@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun import engine, files, registry
+from rlrun import engine, files
 from rlrun.buffers.ring import RingBuffer
 from rlrun.config import resumable
 from rlrun.config.loggers import folded, named
@@ -43,6 +43,7 @@ from rlrun.run.trainer import Trainer
 from rlrun.run.weights import WEIGHTS_ONLY, locate, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.schedules.resumed import ended, rescheduled, without_ended
+from rlrun.settings import registry
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from gymnasium import Space, spaces
 
-from rlrun import registry
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.datasets.demonstrations import tensors
@@ -18,6 +17,7 @@ from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import mapped
 from rlrun.run.trained import passed_again, restored
+from rlrun.settings import registry
 from rlrun.types import MASK, Spec, carried
 
 

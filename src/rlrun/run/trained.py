@@ -11,10 +11,11 @@ from typing import Any
 from rlrun import files, imports
 from rlrun.config import check, resumable
 from rlrun.config.resumable import Recorded, changed
-from rlrun.config.schema import EnvConfig, RunConfig, run_config
+from rlrun.config.schema import RunConfig, run_config
 from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.passed import check_same, passed
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.untrusted import check_environment

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from rlrun.config.schema import PositiveInt, config, parse
 from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.schedules.shape import linear, stage
+from rlrun.settings import PositiveInt, config, parse
 from rlrun.types import Episode
 
 RESOLUTION = 100  # values between two points of a linear schedule, so that environments rarely get a new one

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun import registry
-from rlrun.config.schema import ScheduledValue, number_fault, parse, parts_of, scheduled_of
 from rlrun.errors import ConfigError, RunError
 from rlrun.schedules.learning_rate import LARGEST
 from rlrun.schedules.shape import SHAPES, Geometric, Piecewise
+from rlrun.settings import ScheduledValue, number_fault, parse, parts_of, registry, scheduled_of
 from rlrun.types import Context, Metrics
 
 Point = tuple[int, float]  # step and value

@@ -7,10 +7,11 @@ from torch import nn
 
 from rlrun.config import check
 from rlrun.config.resumable import LR_SCHEDULE, SCHEDULE, TOTAL_STEPS, news
-from rlrun.config.schema import number_fault, run_config
+from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
 from rlrun.schedules.learning_rate import Schedule
 from rlrun.schedules.numbers import Point, Schedules, by_key, changed_at, schedulable, schedule_of_rate
+from rlrun.settings import number_fault
 from rlrun.types import Context
 
 ALGO = "algo."

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.settings import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.types import Context
 
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from rlrun import files, memory
 from rlrun.config import history
-from rlrun.config.schema import NonNegativeInt, config
 from rlrun.errors import ConfigError, FormatError, SnapshotError, printable
+from rlrun.settings import NonNegativeInt, config
 from rlrun.snapshot import tensors as t
 from rlrun.snapshot.segments import SEGMENT_BYTES, Table, filename
 

@@ -18,7 +18,7 @@ import pydantic
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import config
+from rlrun.settings import config
 from rlrun.snapshot.atomic import Written, check_space, write_new
 from rlrun.snapshot.tensors import DTYPES, dtype_name, raw
 

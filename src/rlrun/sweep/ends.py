@@ -53,8 +53,8 @@ def _queried(query: str, *arguments: Any) -> list[str]:
 
 def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
     """Returns the numbers of a run that may change during it, by dotted key. lines: the words of the run alone."""
-    from rlrun import registry
     from rlrun.schedules.numbers import schedulable
+    from rlrun.settings import registry
 
     (job,) = jobs(lines[0])
     registry.load(job.values["plugins"])
@@ -68,9 +68,9 @@ def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None
 
     typed: the words that confirm how a sweep that was read from disk reaches outside. Nothing else of it is looked at.
     """
-    from rlrun import registry
     from rlrun.run.assemble import check_ranges
     from rlrun.schedules.numbers import Schedules
+    from rlrun.settings import registry
 
     found: dict[str, None] = {}
     composers: dict[str, Composer] = {}

@@ -8,9 +8,10 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapt
 from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, parts, sources
-from rlrun.config.schema import (
+from rlrun.config.schema import Metric
+from rlrun.errors import ConfigError
+from rlrun.settings import (
     Fraction,
-    Metric,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -19,7 +20,6 @@ from rlrun.config.schema import (
     config,
     parse,
 )
-from rlrun.errors import ConfigError
 
 FILE = sources.CONF / "sweep.yaml"
 MOST_TRIALS = 100_000

@@ -61,9 +61,9 @@ def check_runs(
     for values in configs:
         env = values["env"]
         if any(env[section] for section in ("kwargs", "eval_kwargs", "task_kwargs", "wrappers", "schedule")):
-            from rlrun import registry
             from rlrun.config.schema import run_config
             from rlrun.envs.untrusted import check_environment  # imports torch
+            from rlrun.settings import registry
 
             registry.load(values["plugins"])
             check_environment(run_config(values).env, dict(map(setting, typed)))

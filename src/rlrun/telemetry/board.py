@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.config.schema import config
-from rlrun.registry import register
 from rlrun.rundir import METRICS
+from rlrun.settings import config, register
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Histogram, Medium, kept
 from rlrun.telemetry.metrics import Row, read_rows

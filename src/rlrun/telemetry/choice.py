@@ -4,9 +4,9 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rlrun import registry
 from rlrun.errors import ConfigError, printable, reason
 from rlrun.imports import missing
+from rlrun.settings import registry
 from rlrun.telemetry.logger import Logger
 
 GROUP = "logger"

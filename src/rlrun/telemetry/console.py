@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlrun.config.schema import config
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.stdout import can_write, muted_on_error, terminal_of_stdout

@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from rlrun.config import check
-from rlrun.config.schema import config
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row

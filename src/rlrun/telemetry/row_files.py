@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rlrun import files
-from rlrun.config.schema import config
-from rlrun.registry import register
 from rlrun.rundir import METRICS
+from rlrun.settings import config, register
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row, read_rows, sorted_keys

@@ -5,9 +5,8 @@ import secrets
 from pathlib import Path
 from typing import Any, Literal
 
-from rlrun.config.schema import config
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Histogram, Medium, Video

@@ -4,12 +4,11 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import nn
 
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent
 from rlrun.networks.heads import Head, PolicyHead
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.networks.stacked import Stacked
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveInt, config, register
 
 EULER = 0.5772156649015329
 

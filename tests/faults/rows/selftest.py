@@ -8,7 +8,7 @@ import torch
 from saving_methods import saving_methods
 from toys import NOT_NORMALIZED, equal
 
-from rlrun.config.schema import EnvConfig
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.snapshot import tree

@@ -16,7 +16,7 @@ import torch
 from stores import quick_folder
 from toys import NOT_NORMALIZED
 
-from rlrun.config.schema import EnvConfig
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import RunError
 from rows import Options, Tally

@@ -12,11 +12,10 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.addons.memory import with_entries
-from rlrun.config.schema import Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import Units, config, register
 from rlrun.types import GOAL, Batch, Spec
 
 GOAL_EXTRA = f"carry.{GOAL}"

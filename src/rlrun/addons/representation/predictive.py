@@ -14,9 +14,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun import registry
 from rlrun.buffers.rollout import minibatches, next_steps
-from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
@@ -26,7 +24,17 @@ from rlrun.functional.losses import average
 from rlrun.nested import flat, index
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
-from rlrun.registry import register
+from rlrun.settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Size,
+    Units,
+    config,
+    register,
+    registry,
+)
 from rlrun.types import MASK, Batch, Context, Metrics, Spec
 
 STEP_RESULTS = ("reward", "terminated")  # fields that a step returns together with the next observation

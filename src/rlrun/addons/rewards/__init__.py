@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from rlrun import registry
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
+from rlrun.settings import registry
 from rlrun.types import Spec
 
 

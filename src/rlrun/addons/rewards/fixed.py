@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import config
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.types import Batch, Objective, Spec
 
 

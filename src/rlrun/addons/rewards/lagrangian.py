@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.addons.rewards.fixed import per_component
-from rlrun.config.schema import PositiveFloat, PositiveFraction, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveFraction, config, register
 from rlrun.types import Batch, Context, Metrics, Objective, Spec, Step
 
 Transform = Callable[[Tensor], Tensor]

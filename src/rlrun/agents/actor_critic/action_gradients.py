@@ -10,9 +10,8 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, config, register
 from rlrun.types import Spec
 
 

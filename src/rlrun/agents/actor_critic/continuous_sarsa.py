@@ -11,17 +11,15 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from rlrun import registry
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.buffers.rollout import with_next_action
-from rlrun.config.schema import Part, PositiveFraction, config
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Target
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import Value
-from rlrun.registry import register
+from rlrun.settings import Part, PositiveFraction, config, register, registry
 from rlrun.types import Batch, Context, Spec
 
 

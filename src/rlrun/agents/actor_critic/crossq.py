@@ -9,7 +9,6 @@ from torch import Tensor
 from rlrun.agents.critics.ensemble import Ensemble
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -17,7 +16,7 @@ from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
-from rlrun.registry import register
+from rlrun.settings import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

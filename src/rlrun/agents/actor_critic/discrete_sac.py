@@ -17,7 +17,7 @@ from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.functional.distributions import Source
 from rlrun.networks.heads import DiscreteCritic, DiscretePolicy, in_columns
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun.types import Batch, Spec
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.config.schema import config
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.functional.losses import average
 from rlrun.nested import flat, index
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Spec
 

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from rlrun.agents.actor_critic.priors import Prior
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic, Reduce
-from rlrun.config.schema import Part, PositiveFloat, config
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
-from rlrun.registry import register
+from rlrun.settings import Part, PositiveFloat, config, register
 from rlrun.types import Batch, Spec
 
 

@@ -16,7 +16,15 @@ from torch import Tensor
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
-from rlrun.config.schema import (
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim, Target
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
+from rlrun.functional.priorities import of_ensemble
+from rlrun.nested import leaves
+from rlrun.networks.autoregressive import AutoregressiveValues
+from rlrun.networks.heads import Value
+from rlrun.settings import (
     NonNegativeFloat,
     NStepReturns,
     Part,
@@ -26,16 +34,8 @@ from rlrun.config.schema import (
     Scheduled,
     Units,
     config,
+    register,
 )
-from rlrun.core.agent import Agent, kernel, policy
-from rlrun.core.parts import Parts
-from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.functional.priorities import of_ensemble
-from rlrun.nested import leaves
-from rlrun.networks.autoregressive import AutoregressiveValues
-from rlrun.networks.heads import Value
-from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

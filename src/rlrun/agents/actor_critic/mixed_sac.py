@@ -21,7 +21,7 @@ from rlrun.core.parts import Parts
 from rlrun.functional.distributions import Categorical
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, SquashedGaussianPolicy, of_action
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Spec
 

@@ -7,10 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.config.schema import NonNegativeFloat, Scheduled, config
 from rlrun.core.agent import policy
 from rlrun.functional.distributions import SquashedNormal
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, Scheduled, config, register
 from rlrun.types import Batch
 
 

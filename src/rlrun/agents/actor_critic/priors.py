@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, PositiveFloat, config
 from rlrun.functional.distributions import TruncatedNormal
-from rlrun.registry import register
+from rlrun.settings import Fraction, PositiveFloat, config, register
 
 
 class Prior(nn.Module):

@@ -11,7 +11,6 @@ from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
 from rlrun.agents.entropy.components import entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -19,7 +18,7 @@ from rlrun.functional.distributions import Source
 from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
-from rlrun.registry import register
+from rlrun.settings import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

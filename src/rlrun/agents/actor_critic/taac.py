@@ -14,12 +14,19 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from rlrun import registry
 from rlrun.agents.actor_critic.trajectories import Trajectory
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import Minimum
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
-from rlrun.config.schema import (
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim, Target
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
+from rlrun.functional.priorities import of_ensemble, of_sequences
+from rlrun.functional.returns import compare_through
+from rlrun.nested import flat
+from rlrun.networks.heads import SquashedGaussianPolicy, Value
+from rlrun.settings import (
     Discounted,
     Part,
     PositiveFloat,
@@ -29,16 +36,9 @@ from rlrun.config.schema import (
     Scheduled,
     Units,
     config,
+    register,
+    registry,
 )
-from rlrun.core.agent import Agent, kernel, policy
-from rlrun.core.parts import Parts
-from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.functional.priorities import of_ensemble, of_sequences
-from rlrun.functional.returns import compare_through
-from rlrun.nested import flat
-from rlrun.networks.heads import SquashedGaussianPolicy, Value
-from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

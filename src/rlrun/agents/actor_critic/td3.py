@@ -13,7 +13,14 @@ from torch import Tensor
 from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.critics.ensemble import Critic, Ensemble
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.config.schema import (
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim, Target
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
+from rlrun.functional.priorities import of_ensemble
+from rlrun.functional.targets import smoothed
+from rlrun.networks.heads import DeterministicPolicy, Value
+from rlrun.settings import (
     NonNegativeFloat,
     NStepReturns,
     Part,
@@ -22,15 +29,8 @@ from rlrun.config.schema import (
     PositiveInt,
     Scheduled,
     config,
+    register,
 )
-from rlrun.core.agent import Agent, kernel, policy
-from rlrun.core.parts import Parts
-from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.functional.priorities import of_ensemble
-from rlrun.functional.targets import smoothed
-from rlrun.networks.heads import DeterministicPolicy, Value
-from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import config
-from rlrun.registry import register
+from rlrun.settings import config, register
 
 
 class Trajectory:

@@ -16,9 +16,8 @@ from rlrun.agents.actor_critic.discrete_sac import DiscreteActions
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.imitation.sac_cloning import Cloning
-from rlrun.config.schema import config
 from rlrun.core.parts import Parts
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.types import Batch, Spec
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from rlrun.agents.actor_critic.td3 import TD3
 from rlrun.agents.actor_critic.vector_sac import signs
 from rlrun.agents.critics.ensemble import Critic
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun.types import Batch
 
 

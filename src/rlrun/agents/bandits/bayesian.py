@@ -9,10 +9,9 @@ from typing import Literal
 from torch import Tensor
 
 from rlrun.agents.bandits.multi_armed import MultiArmed
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.errors import RunError
 from rlrun.functional.posteriors import beta_moments, normal_mean
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics
 
 

@@ -6,10 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
-from rlrun.config.schema import Fraction, Units, config
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.membership import belongs
-from rlrun.registry import register
+from rlrun.settings import Fraction, Units, config, register
 from rlrun.types import Batch
 
 

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.bandits.multi_armed import MultiArmed
-from rlrun.config.schema import Fraction, config
-from rlrun.registry import register
+from rlrun.settings import Fraction, config, register
 
 
 @register("algo", "epsilon_greedy")

@@ -6,14 +6,13 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
 from rlrun.functional.losses import batch_mean
 from rlrun.networks.choices import legal
-from rlrun.registry import register
+from rlrun.settings import Fraction, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

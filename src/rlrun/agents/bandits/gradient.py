@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.bandits.multi_armed import MultiArmed
-from rlrun.config.schema import PositiveFloat, config
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
 from rlrun.functional.choices import one_hot
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, config, register
 from rlrun.types import Batch, Metrics, Spec
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.agents.bandits.regression import BayesianRegression
-from rlrun.config.schema import NonNegativeInt, PositiveFloat, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
@@ -19,7 +18,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import FlattenInputs
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 MAX_INPUTS = 1000  # a limit, because the cost of a step grows with the cube of the number of inputs

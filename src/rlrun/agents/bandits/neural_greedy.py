@@ -12,7 +12,6 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun.agents.bandits.first_pulls import FirstPulls
-from rlrun.config.schema import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
@@ -20,7 +19,7 @@ from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
-from rlrun.registry import register
+from rlrun.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.agents.bandits.regression import BayesianRegression
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.functional.losses import batch_mean
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveInt, config, register
 from rlrun.types import Batch, Context, Metrics
 
 

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
-from rlrun.config.schema import PositiveFloat, PositiveFraction, Size, config
 from rlrun.core.random import Stream
 from rlrun.functional.losses import batch_mean
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveFraction, Size, config, register
 from rlrun.types import Batch, Context, Metrics
 
 

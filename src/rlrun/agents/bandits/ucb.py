@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.bandits.multi_armed import MultiArmed
-from rlrun.config.schema import NonNegativeFloat, config
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, config, register
 
 
 @register("algo", "ucb")

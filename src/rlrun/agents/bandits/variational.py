@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
-from rlrun.config.schema import PositiveFloat, config
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.posteriors import normal_kl
 from rlrun.networks.stacked import Stacked
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics
 
 

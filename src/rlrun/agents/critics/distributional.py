@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, of_lowest, pessimistic
-from rlrun.config.schema import NonNegativeInt, PositiveFloat, Units, config
 from rlrun.errors import ConfigError
 from rlrun.functional.distributional import kl_divergence, project, truncated
 from rlrun.functional.losses import quantile_huber
 from rlrun.functional.returns import td_target
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveFloat, Units, config, register
 
 
 class DistributionCritic(Ensemble):

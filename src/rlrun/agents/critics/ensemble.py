@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rlrun.config.schema import Units, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.settings import Units, config
 
 Critic = Callable[..., Tensor]  # (obs, action) -> predictions [members, batch, ...]
 Reduce = Callable[[Tensor], Tensor]  # predictions [members, ...] -> one return, or one distribution of returns, [...]

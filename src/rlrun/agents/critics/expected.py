@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, pessimistic
-from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.functional.distributional import gaussian_histogram, kl_divergence
 from rlrun.functional.losses import huber
 from rlrun.functional.returns import td_target
 from rlrun.functional.scalars import squash, unsquash
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, Units, config, register
 
 
 class ExpectedReturn(Ensemble):

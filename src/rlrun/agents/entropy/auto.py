@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, TargetEntropy
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, config, register
 from rlrun.types import Metrics
 
 

@@ -9,11 +9,11 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from rlrun.config.schema import Scheduled
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
 from rlrun.nested import flat
 from rlrun.networks.choices import choices
+from rlrun.settings import Scheduled
 from rlrun.types import Batch, Metrics
 
 RULES = ("tenth", "minus_dimensions", "nearly_uniform")  # of the target entropy, by the space of actions

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
-from rlrun.config.schema import NonNegativeFloat, Scheduled, config
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, Scheduled, config, register
 from rlrun.types import Metrics
 
 

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, TargetEntropy
-from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.core.state import Optim
 from rlrun.functional.losses import average
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, Size, config, register
 from rlrun.types import Metrics
 
 

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, PerComponent, TargetEntropy
-from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, Size, config, register
 from rlrun.types import Metrics
 
 INIT, FREE, ADJUST = 0, 1, 2

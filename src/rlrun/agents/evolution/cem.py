@@ -15,11 +15,10 @@ from torch import Tensor
 
 from rlrun.agents.evolution.covariance import FORMS
 from rlrun.agents.evolution.policy import StackedPolicy, directions
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Size, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from rlrun.agents.evolution.covariance import FORMS
 from rlrun.agents.evolution.policy import StackedPolicy
-from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, Size, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 LARGE = 2000  # number of parameters above which covariance=auto selects the separable form

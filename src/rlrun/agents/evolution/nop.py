@@ -9,11 +9,10 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
-from rlrun.config.schema import config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.networks.heads import stochastic_policy
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 

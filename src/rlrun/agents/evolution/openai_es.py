@@ -11,11 +11,10 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.evolution.policy import StackedPolicy, directions
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Size, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, Size, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -10,14 +10,13 @@ from typing import Any, Literal
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import cloning_error, weighted_mean
 from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 

@@ -12,14 +12,13 @@ from typing import Any
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.nested import index
 from rlrun.networks.heads import Head
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.config.schema import NonNegativeFloat, config
 from rlrun.functional.losses import batch_mean, cloning_error
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, config, register
 from rlrun.types import Batch
 
 

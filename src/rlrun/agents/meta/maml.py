@@ -17,7 +17,6 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
-from rlrun.config.schema import Discounted, PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -30,7 +29,7 @@ from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.networks.stacked import Stacked
-from rlrun.registry import register
+from rlrun.settings import Discounted, PositiveFloat, PositiveInt, Scheduled, Size, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

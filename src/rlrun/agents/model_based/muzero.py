@@ -14,20 +14,6 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from rlrun import registry
-from rlrun.config.schema import (
-    Discounted,
-    Fraction,
-    NonNegativeFloat,
-    Part,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Scheduled,
-    Size,
-    Units,
-    config,
-)
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -39,7 +25,21 @@ from rlrun.nested import index
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import merged
 from rlrun.networks.latent_model import LatentModel, scale_gradient
-from rlrun.registry import register
+from rlrun.settings import (
+    Discounted,
+    Fraction,
+    NonNegativeFloat,
+    Part,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Scheduled,
+    Size,
+    Units,
+    config,
+    register,
+    registry,
+)
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -6,11 +6,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, Units, config
 from rlrun.core.random import Stream
 from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
-from rlrun.registry import register
 from rlrun.schedules.shape import linear
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Units, config, register
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 

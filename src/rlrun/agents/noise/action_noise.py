@@ -7,10 +7,10 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, PerDimension, config
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.networks.heads import GaussianPolicy
+from rlrun.settings import Fraction, PerDimension, config
 from rlrun.types import Batch, Spec
 
 

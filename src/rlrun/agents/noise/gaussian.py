@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.noise.action_noise import ActionNoise, dimensions, per_dimension
-from rlrun.config.schema import NonNegativePerDimension, PerDimension, config
 from rlrun.functional.distributions import Source
-from rlrun.registry import register
+from rlrun.settings import NonNegativePerDimension, PerDimension, config, register
 from rlrun.types import Batch, Spec
 
 

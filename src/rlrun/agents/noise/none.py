@@ -5,9 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.config.schema import config
 from rlrun.functional.distributions import Source
-from rlrun.registry import register
+from rlrun.settings import config, register
 from rlrun.types import Batch
 
 

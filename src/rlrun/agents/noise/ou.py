@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.noise.action_noise import ActionNoise, dimensions, per_dimension
-from rlrun.config.schema import NonNegativeFloat, NonNegativePerDimension, PerDimension, PositiveFloat, config
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
-from rlrun.registry import register
+from rlrun.settings import NonNegativeFloat, NonNegativePerDimension, PerDimension, PositiveFloat, config, register
 from rlrun.types import Batch, Spec
 
 

@@ -11,7 +11,6 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.config.schema import NStepReturns, OpenFraction, PositiveFloat, PositiveFraction, Scheduled, Units, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -24,7 +23,16 @@ from rlrun.functional.losses import (
     weighted_mean,
 )
 from rlrun.networks.heads import Value, stochastic_policy
-from rlrun.registry import register
+from rlrun.settings import (
+    NStepReturns,
+    OpenFraction,
+    PositiveFloat,
+    PositiveFraction,
+    Scheduled,
+    Units,
+    config,
+    register,
+)
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

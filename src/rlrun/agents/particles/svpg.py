@@ -12,14 +12,13 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.config.schema import Part, PositiveFloat, Units, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, StartsFresh
 from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
 from rlrun.nested import index
-from rlrun.registry import register
+from rlrun.settings import Part, PositiveFloat, Units, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

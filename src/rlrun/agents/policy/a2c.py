@@ -11,21 +11,30 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor, nn
 
-from rlrun import registry
 from rlrun.agents.entropy.components import default_targets, entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import check_division, minibatches
-from rlrun.config.schema import Discounted, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.accumulator import Accumulator, over_epochs
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, kl_k1, kl_k3
 from rlrun.networks.heads import PolicyHead
-from rlrun.registry import register
+from rlrun.settings import (
+    Discounted,
+    NonNegativeFloat,
+    Part,
+    PositiveFloat,
+    PositiveInt,
+    Scheduled,
+    Size,
+    config,
+    register,
+    registry,
+)
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 

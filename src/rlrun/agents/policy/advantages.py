@@ -6,12 +6,11 @@ from torch import Tensor, nn
 
 from rlrun.agents.policy.columns import Column
 from rlrun.buffers.rollout import per_step
-from rlrun.config.schema import Fraction, PositiveFloat, Scheduled, config
 from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import standardise
 from rlrun.functional.returns import gae, td_lambda, vtrace
-from rlrun.registry import register
+from rlrun.settings import Fraction, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch
 
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.rollout import continues
-from rlrun.config.schema import PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.accumulator import Accumulator, over_epochs
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
@@ -16,7 +15,7 @@ from rlrun.functional.losses import average, clipped_value_error, explained_vari
 from rlrun.indexed import dense
 from rlrun.nested import flat, mapped, selected
 from rlrun.networks.heads import Value
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, Size, config, register
 from rlrun.types import Batch, Metrics
 
 BLOCK = 16  # rows; matrix products round those of an incomplete block in another way

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.policy.a2c import A2C
-from rlrun.config.schema import PositiveFloat, Scheduled, config
 from rlrun.core.parts import Parts
 from rlrun.functional.losses import average, clip_fraction, clipped_surrogate
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, Scheduled, config, register
 from rlrun.types import Metrics, Spec
 
 

@@ -17,7 +17,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
-from rlrun.registry import register
+from rlrun.settings import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from rlrun.agents.tabular.model import TabularModel
 from rlrun.agents.tabular.q_learning import QLearning
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.parts import Parts
 from rlrun.functional.returns import td_target
-from rlrun.registry import register
+from rlrun.settings import NonNegativeInt, PositiveInt, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

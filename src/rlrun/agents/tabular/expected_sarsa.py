@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from rlrun.agents.tabular.q_learning import QLearning
-from rlrun.registry import register
+from rlrun.settings import register
 
 
 @register("algo", "expected_sarsa")

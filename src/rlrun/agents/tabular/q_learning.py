@@ -11,15 +11,14 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun.agents.value.exploration import Epsilon
-from rlrun.config.schema import Discounted, Part, PositiveFraction, Scheduled, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move, random_argmax
 from rlrun.nested import index
-from rlrun.registry import register
 from rlrun.schedules.learning_rate import Schedule
+from rlrun.settings import Discounted, Part, PositiveFraction, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

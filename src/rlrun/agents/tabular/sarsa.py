@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.tabular.q_learning import QLearning
-from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move_along
 from rlrun.nested import on
-from rlrun.registry import register
+from rlrun.settings import Fraction, config, register
 from rlrun.types import Batch, Metrics, Spec
 
 

@@ -13,16 +13,6 @@ from torch import Tensor, nn
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble
 from rlrun.agents.value.exploration import Epsilon
-from rlrun.config.schema import (
-    NStepReturns,
-    Part,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Scheduled,
-    Units,
-    config,
-)
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
@@ -31,7 +21,17 @@ from rlrun.functional.losses import batch_mean, ensemble_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling, of_action
 from rlrun.networks.noisy import Noisy
-from rlrun.registry import register
+from rlrun.settings import (
+    NStepReturns,
+    Part,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Scheduled,
+    Units,
+    config,
+    register,
+)
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, NonNegativeInt, PositiveFraction, PositiveInt, config
 from rlrun.core.state import StartsFresh
-from rlrun.registry import register
 from rlrun.schedules import shape
+from rlrun.settings import Fraction, NonNegativeInt, PositiveFraction, PositiveInt, config, register
 from rlrun.types import Context
 
 

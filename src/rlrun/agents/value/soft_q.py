@@ -14,7 +14,6 @@ from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
-from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -23,7 +22,7 @@ from rlrun.functional.losses import batch_mean, ensemble_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import DiscreteCritic
-from rlrun.registry import register
+from rlrun.settings import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -11,7 +11,6 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -19,7 +18,7 @@ from rlrun.functional.losses import average, standardise
 from rlrun.functional.returns import gae
 from rlrun.nested import flat
 from rlrun.networks.heads import Value, stochastic_policy
-from rlrun.registry import register
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

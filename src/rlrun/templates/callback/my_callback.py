@@ -7,9 +7,8 @@ rlrun train algo=ppo env=CartPole plugins=[./my_callback/my_callback.py] callbac
 from collections.abc import Mapping
 from typing import Any
 
-from rlrun.config.schema import config
 from rlrun.core.callback import Callback
-from rlrun.registry import register
+from rlrun.settings import config, register
 
 
 @register("callback", "my_callback")

@@ -10,10 +10,9 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlrun.config.schema import PositiveInt, Units, config
 from rlrun.networks.linear import Linear
 from rlrun.networks.torsos import LinearTorso
-from rlrun.registry import register
+from rlrun.settings import PositiveInt, Units, config, register
 
 
 @register("network", "my_network")

@@ -8,8 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rlrun.config.schema import PositiveInt, config
-from rlrun.registry import register
+from rlrun.settings import PositiveInt, config, register
 
 
 @register("wrapper", "my_wrapper")

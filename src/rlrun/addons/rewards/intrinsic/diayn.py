@@ -12,7 +12,6 @@ from typing import Any
 from gymnasium import spaces
 from torch import Tensor
 
-from rlrun import registry
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
@@ -20,7 +19,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
 from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
-from rlrun.registry import register
+from rlrun.settings import register, registry
 from rlrun.types import GOAL, Batch, Metrics
 
 

@@ -10,14 +10,12 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun import registry
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.functional.losses import average
 from rlrun.networks.heads import Head, stochastic_policy
-from rlrun.registry import register
+from rlrun.settings import Fraction, config, register, registry
 from rlrun.types import Batch, Metrics
 
 

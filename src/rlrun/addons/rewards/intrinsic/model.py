@@ -4,9 +4,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.parts import Parts
 from rlrun.core.state import Statistics
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.types import Batch, Metrics, Spec
 
 

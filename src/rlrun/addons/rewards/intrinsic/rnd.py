@@ -10,15 +10,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rlrun import registry
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim, Statistics
 from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import is_image, largest_byte
-from rlrun.registry import register
+from rlrun.settings import PositiveFloat, Units, config, register, registry
 from rlrun.types import MASK, Batch, Metrics
 
 

@@ -15,9 +15,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlrun.config.schema import parse, parts_of
 from rlrun.errors import ConfigError
 from rlrun.imports import importing
+from rlrun.settings.configs import parse
+from rlrun.settings.marks import parts_of
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -48,7 +49,7 @@ def register(group: str, name: str) -> Callable[[T], T]:
 @cache
 def modules() -> dict[str, dict[str, str]]:
     """Returns the module of every part of rlrun, by group and name. Reads source files and imports nothing."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     found: dict[str, dict[str, str]] = {}
     for room in ROOMS:
         for file in sorted((package / room).rglob("*.py")):
@@ -117,7 +118,7 @@ def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tu
     if not is_dataclass(getattr(cls, "Config", None)):
         raise ConfigError(
             f"{path}: {cls.__module__}.{cls.__qualname__} needs a Config: an inner class that lists its settings "
-            "(or holds `pass`), under @config of rlrun.config.schema"
+            "(or holds `pass`), under @config of rlrun.settings"
         )
     faults: list[str] = []
     for field, part_group in parts_of(cls.Config).items():

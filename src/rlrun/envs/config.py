@@ -1,0 +1,56 @@
+"""The section `env` of a config."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
+
+MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
+
+
+def _off(value: Any) -> Any:
+    """Converts False to "off", because YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
+@config
+class NormalizeConfig:
+    """The section `env.normalize`."""
+
+    kind: Literal["none", "obs", "reward", "both"]
+    clip_obs: PositiveFloat | None
+    clip_reward: PositiveFloat | None
+    reward_by: Literal["returns", "rewards"]
+    epsilon: PositiveFloat
+    gamma: Fraction | None
+
+
+@config
+class EnvConfig:
+    """The section `env`."""
+
+    id: str
+    num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
+    backend: Literal["sync", "async", "native", "torch", "envpool", "jax"]
+    kwargs: dict[str, Any]
+    task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
+    eval_kwargs: dict[str, Any]  # override `kwargs` in evaluations
+    wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
+    normalize: NormalizeConfig
+    max_episode_steps: PositiveInt | None
+    instance_seed: NonNegativeInt | None
+    timeout_s: PositiveFloat
+    on_failure: Literal["raise", "restart"]
+    action_mask: bool
+    selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
+    log_info: list[str]  # entries of infos that are logged as metrics
+    schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of its curriculum
+
+
+def too_many(env: EnvConfig) -> list[str]:
+    """Returns a fault if there are too many environments for a backend that has one object or process for each."""
+    if env.backend not in ("sync", "async") or env.num_envs <= MOST_OBJECTS:
+        return []
+    line = f"env.num_envs={env.num_envs}: must be at most {MOST_OBJECTS} with env.backend={env.backend}"
+    return [f"{line}; native, torch, envpool and jax allow more"]
