@@ -50,6 +50,14 @@ def test_backup_discounts_the_cost_of_the_next_step() -> None:
     assert target.tolist() == [1 + 0.5 * (2 - 4), 1.0]
 
 
+def test_regression_sums_the_losses_of_the_members_and_gives_their_errors_as_priorities() -> None:
+    z, weight = torch.tensor([[4.0, 0.5], [2.0, 1.0]]), torch.tensor([1.0, 0.5])
+    loss, metrics, priority = ensemble("min").regress(z, torch.tensor([1.0, 2.0]), weight)
+    assert loss.item() == pytest.approx((4.5 + 0.5 + 0.5 * (1.125 + 0.5)) / 2)
+    assert metrics == {"loss/critic": loss, "loss/q": torch.tensor(1.875)}
+    assert priority.tolist() == pytest.approx([5**0.5, 1.625**0.5])
+
+
 @pytest.mark.parametrize("name", ["quantile", "truncated"])
 def test_quantile_backup_discounts_the_cost_of_the_next_step(name: str) -> None:
     returns = torch.tensor([[2.0, 8.0], [2.0, 8.0]])

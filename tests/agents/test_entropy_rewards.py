@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from toys import put, toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.settings import registry
+from rlrun.settings import NStepReturns, registry
 from rlrun.testing import check_resuming
 from rlrun.types import Batch, Context, Spec
 
@@ -20,6 +21,8 @@ NONE = {"name": "none"}
 BOOTSTRAP = {"name": "bootstrap", "normalize": False}
 EVERY_STEP = {"name": "every_step", "normalize": False}
 SPEC = Spec(spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (1,)), 1)
+ONE_STEP, TWO_STEPS = NStepReturns(gamma=0.9, n_step=1), NStepReturns(gamma=0.5, n_step=2)
+ONE = registry.build("entropy", {"name": "fixed", "ent_coef": 1.0}, 0.0)
 
 
 def loop_with(build: Build, algo: str, section: Batch, **changes: Any) -> Any:
@@ -67,11 +70,13 @@ def test_normalized_entropy_reward_has_mean_0_over_the_updates(build: Build) -> 
 
 
 def test_running_mean_of_the_entropy_ignores_masked_rows_and_forgets() -> None:
-    part: Any = registry.build("entropy_reward", BOOTSTRAP | {"normalize": True}, SPEC, 1, 0.9)
-    part.cost(torch.tensor([1.0, 50.0]), torch.tensor([1.0, 0.0]))
+    part: Any = registry.build(
+        "entropy_reward", BOOTSTRAP | {"normalize": True}, SPEC, NStepReturns(gamma=0.9, n_step=1)
+    )
+    part.cost(torch.tensor([1.0, 50.0]), torch.tensor([1.0, 0.0]), ONE)
     assert part.mean == 1
     for _ in range(5000):
-        part.cost(torch.zeros(1), torch.ones(1))
+        part.cost(torch.zeros(1), torch.ones(1), ONE)
     assert abs(part.mean.item()) < 1e-4, "a mean of all updates would still be 0.0002"
 
 
@@ -89,20 +94,15 @@ def test_n_step_return_has_the_entropy_of_every_step(algo: str, n_step: int, bui
     assert first > 0
     flat_index = torch.arange(first, last)
     batch = loop.buffer.read(flat_index)
-    log_prob = agent.log_prob
-    if algo == "sac":  # a fixed sample in every state
-
-        def log_prob(obs: Any, source: Any) -> torch.Tensor:
-            return agent.actor(obs).sample(torch.full((len(obs), 1), 0.3))[1]
-
+    same: Any = SimpleNamespace(normal=lambda *shape: torch.full(shape, 0.3))  # the same sample in every state
     with torch.no_grad():
-        found = agent.entropy_reward.within(batch, log_prob, agent.entropy.alpha, agent.update_noise)
-        cost = log_prob(batch["obs"], agent.update_noise).tolist()
+        found = agent.entropy_reward.within(batch, agent.actor, agent.entropy.alpha, same)
+        entropy = agent.actor(batch["obs"]).entropy_estimate(same).tolist()
     expected = []
     for row in range(last - first):
         reward = batch["reward"][row].item()
         for k in range(1, int(batch["n_steps"][row])):
-            reward -= 0.9**k * 0.3 * cost[row + k * num_envs]
+            reward += 0.9**k * 0.3 * entropy[row + k * num_envs]
         expected.append(reward)
     assert found["reward"].tolist() == pytest.approx(expected, rel=1e-4)
     assert "next_steps" not in found
@@ -110,12 +110,14 @@ def test_n_step_return_has_the_entropy_of_every_step(algo: str, n_step: int, bui
 
 
 def test_entropy_of_every_step_is_normalized_with_the_same_mean() -> None:
-    part: Any = registry.build("entropy_reward", EVERY_STEP | {"normalize": True}, SPEC, 2, 0.5)
-    part.cost(torch.full((3,), -2.0), torch.ones(3))
+    part: Any = registry.build(
+        "entropy_reward", EVERY_STEP | {"normalize": True}, SPEC, NStepReturns(gamma=0.5, n_step=2)
+    )
+    part.cost(torch.full((3,), -2.0), torch.ones(3), ONE)
     steps = {"obs": torch.zeros(2, 3, 1), "mask": torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])}
     batch = {"reward": torch.zeros(3), "next_steps": steps}
-    costs = torch.tensor([-2.0, -3.0, -9.0])
-    found = part.within(batch, lambda obs, source: costs, torch.tensor(0.1), None)
+    dist = SimpleNamespace(entropy_estimate=lambda source: torch.tensor([2.0, 3.0, 9.0]))
+    found = part.within(batch, lambda obs: dist, torch.tensor(0.1), None)
     assert found["reward"].tolist() == pytest.approx([0.0, 0.5 * 0.1 * 1.0, 0.0])
 
 
@@ -184,7 +186,7 @@ def test_soft_values_of_two_states_with_quadratic_rewards_are_exact(build: Build
         agent.update(batch | ones, Context(i, i, i / 800))
     with torch.no_grad():
         obs = obs.repeat(50, 1)
-        q, log_prob = agent.evaluate(obs, agent.critic, lambda q: q.mean(0), torch.randn(len(obs), 1))
+        q, log_prob = agent.evaluate(obs, lambda *inputs: agent.critic(*inputs).mean(0), torch.randn(len(obs), 1))
         soft = (q - alpha * log_prob).view(-1, 2).mean(0)
     assert (exact - torch.tensor([1.0 - 0.4, -0.5 + 0.8]) / (1 - gamma**2)).abs().min() > 0.2, "not those of rewards"
     assert soft.tolist() == pytest.approx(exact.tolist(), abs=0.02)

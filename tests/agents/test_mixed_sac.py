@@ -8,6 +8,7 @@ import torch
 from toys import toy, train
 
 from rlrun.agents.actor_critic.mixed_sac import MixedSAC
+from rlrun.agents.critics.ensemble import reduced
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
@@ -61,7 +62,7 @@ def test_mixed_sac_actor_loss_weights_critics_by_constant_probabilities(build: B
     """The gradient is that of alpha_c log pi_c - sum_k p_k Q_k with p held fixed."""
     agent: Any = build(toy("sac", **MIXED)).agent
     obs, noise = torch.randn(5, 2), torch.randn(5, 3)
-    q, log_prob = agent.evaluate(obs, agent.critic, agent.ensemble.actor, noise)
+    q, log_prob = agent.actor_q({"obs": obs}, noise)
     loss = agent.actor_loss({}, q, log_prob).mean()
     found = torch.autograd.grad(loss, [*agent.actor.parameters()])
 
@@ -110,7 +111,8 @@ def test_mixed_sac_masks_forbid_choices_in_acting_and_in_targets(build: Build) -
     agent = agent_that_says(build, **{"env.kwargs": {"action": "tuple", "masks": "info"}})
     masked = {"obs": torch.zeros(4, 2), MASK: torch.tensor([[1, 0, 1]]).expand(4, 3)}
     assert (agent.act(masked, {}, explore=False)[0][:, 0] == 0).all()
-    q, log_prob = agent.evaluate(masked, agent.target_critic, agent.ensemble.target, torch.zeros(4, 3))
+    target_q = reduced(agent.target_critic, agent.ensemble.target)
+    q, log_prob = agent.evaluate(masked, target_q, torch.zeros(4, 3))
     allowed = Categorical(torch.tensor([1.0, 0.0]) / ALPHA[0])
     assert q[0].item() == pytest.approx(allowed.logits.softmax(-1)[0].item())
     assert -log_prob[0, 0].item() == pytest.approx(allowed.entropy().item())
@@ -213,7 +215,7 @@ def test_mixed_sac_is_near_the_optimum_and_its_entropies_meet_their_targets(buil
     bit = torch.tensor([0, 1])
     action, _ = agent.act(shown(bit), {}, explore=False)
     assert (reward(bit, action) >= 0.95).all(), action
-    _, log_prob = agent.evaluate(shown(bit.repeat(2000)), agent.critic, agent.ensemble.actor, torch.randn(4000, 3))
+    _, log_prob = agent.actor_q({"obs": shown(bit.repeat(2000))}, torch.randn(4000, 3))
     assert (-log_prob).mean(0).tolist() == pytest.approx([0.2, -0.5], abs=0.12)
 
 

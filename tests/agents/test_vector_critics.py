@@ -101,7 +101,7 @@ def test_vector_discrete_sac_target_has_every_reward(build: Build) -> None:
     obs, action = torch.randn(6, 2), torch.randint(2, (6,))
     every = agent.critic(obs)  # [members, batch, actions, columns]
     assert torch.equal(agent.critic(obs, action), every[:, torch.arange(6), action])
-    value, _ = agent.evaluate(obs, agent.critic, lambda q: q.amin(0), torch.zeros(0))
+    value, _ = agent.evaluate(obs, lambda obs: agent.critic(obs).amin(0), torch.zeros(0))
     chances = agent.actor(obs).logits.softmax(-1)
     torch.testing.assert_close(value, sum(chances[:, [a]] * every[:, :, a].amin(0) for a in range(2)))
 

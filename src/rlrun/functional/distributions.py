@@ -208,6 +208,11 @@ class SquashedNormal:
         """
         return _SquashedSample.apply(self.mean, self.log_std, noise)
 
+    def entropy_estimate(self, source: Source) -> Tensor:
+        """Returns -log p of a sample, [...]: an estimate of the entropy, which has no closed form."""
+        _, log_prob = self.sample(self.noise(source))
+        return -log_prob
+
     def sample_parts(self, noise: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
         """Returns an action [..., actions] and the log-probability of each of its parts, [..., parts].
 
@@ -293,6 +298,10 @@ class Categorical:
         lowest = torch.finfo(log_p.dtype).min
         finite_log_p = log_p.clamp(min=lowest)
         return -(log_p.exp() * finite_log_p).sum(-1)
+
+    def entropy_estimate(self, source: Source) -> Tensor:
+        """Returns the entropy, [...]. No numbers are drawn."""
+        return self.entropy()
 
 
 @dataclass

@@ -10,6 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from rlrun.agents.critics.ensemble import QFunction
 from rlrun.errors import ConfigError
 from rlrun.settings import NonNegativeFloat, PositiveFloat, config, register
 from rlrun.types import Spec
@@ -27,11 +28,16 @@ class ActionGradient(nn.Module):
         super().__init__()
 
     def follow(self, q: Tensor, action: Tensor) -> Tensor:
-        """Returns the values q [batch] of the actor's actions [batch, actions], unchanged but for their gradient.
-
-        Values without gradients, as in TD targets, may have any shape.
-        """
+        """Returns the values q [batch] of the actor's actions [batch, actions], unchanged but for their gradient."""
         return q
+
+    def along(self, q: QFunction) -> QFunction:
+        """Returns the function q(..., action), [batch], with the gradient of `follow`."""
+
+        def followed(*inputs: Any) -> Tensor:
+            return self.follow(q(*inputs), inputs[-1])
+
+        return followed
 
 
 @register("action_gradient", "regularized")
@@ -51,8 +57,6 @@ class Regularized(ActionGradient):
         self.cfg = cfg
 
     def follow(self, q: Tensor, action: Tensor) -> Tensor:
-        if not q.requires_grad:
-            return q
         (gradient,) = torch.autograd.grad(q.sum(), action)
         if self.cfg.dqda_clipping is not None:
             gradient = gradient.clamp(-self.cfg.dqda_clipping, self.cfg.dqda_clipping)

@@ -18,7 +18,6 @@ from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Target
 from rlrun.errors import ConfigError
-from rlrun.networks.heads import Value
 from rlrun.settings import Part, PositiveFraction, config, register, registry
 from rlrun.types import Batch, Context, Spec
 
@@ -27,7 +26,7 @@ from rlrun.types import Batch, Context, Spec
 class ContinuousSARSA(SAC):
     """SAC with targets at the next action of the trajectory, and an averaged actor for exploration."""
 
-    acts_with = ("actor", "explorer", "noise")  # type: ignore[assignment]  # SAC declares two names
+    acts_with = ("actor", "explorer", "noise")
     remembers = False
     learns_from_rollouts = True
 
@@ -49,9 +48,7 @@ class ContinuousSARSA(SAC):
         """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
         dims = self.spec.action.shape[0]
         actor = registry.build("actor", self.cfg.actor, parts.torso("actor"), dims, path="algo.actor")
-        torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
-        critic = Value(torso, self.ensemble.members, columns=columns, shape=self.ensemble.shape)
-        return actor, critic, -float(dims)
+        return actor, self.ensemble.network(parts, columns), -float(dims)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -75,6 +72,6 @@ class ContinuousSARSA(SAC):
         continues = batch["continues"].unsqueeze(-1) > 0
         next_action = torch.where(continues, batch["next_action"], policy_action)  # at the end of the data
         next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
-        cost = self.entropy.cost(self.entropy_reward.cost(dist.log_prob(next_action), batch["weight"]))
+        cost = self.entropy_reward.cost(dist.log_prob(next_action), batch["weight"], self.entropy)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)

@@ -13,7 +13,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.networks.heads import SquashedGaussianPolicy, Value
+from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
 from rlrun.settings import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config, register
@@ -45,10 +45,8 @@ class CrossQ(Agent):
         super().__init__(cfg, spec, parts)
         action_dim = spec.action.shape[0]
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
-        members = self.ensemble.members
         self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
-        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
-        self.critic = Value(torso, members, shape=self.ensemble.shape)
+        self.critic = self.ensemble.network(parts)
         entropy = by_rule(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, -float(action_dim))
 

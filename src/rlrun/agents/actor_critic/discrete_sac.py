@@ -10,12 +10,11 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
+from rlrun.agents.critics.ensemble import Ensemble, QFunction
 from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
-from rlrun.functional.distributions import Source
 from rlrun.networks.heads import DiscreteCritic, DiscretePolicy, in_columns
 from rlrun.settings import register
 from rlrun.types import Batch, Spec
@@ -51,19 +50,15 @@ class DiscreteActions:
             return dist.mode(), {}
         return dist.sample(dist.noise(self.act_noise)), {}
 
-    def log_prob(self, obs: Any, source: Source) -> Tensor:
-        """Returns the negative entropy of the policy, the expected log-probability of its actions; [batch]."""
-        return -self.actor(obs).entropy()  # type: ignore[no-any-return]
-
-    def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the expected Q-value under the policy, [batch] or [batch, reward components], and the negative
         entropy of the policy, [batch]."""
         dist = self.actor(obs)
-        q = reduce(critic(obs))  # [batch, actions] or [batch, actions, reward components]
+        values = q(obs)  # [batch, actions] or [batch, actions, reward components]
         probability = dist.logits.softmax(-1)
-        if q.dim() > probability.dim():
+        if values.dim() > probability.dim():
             probability = probability.unsqueeze(-1)
-        return (q * probability).sum(1), -dist.entropy()
+        return (values * probability).sum(1), -dist.entropy()
 
 
 @register("algo", "discrete_sac")

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.priors import Prior
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.critics.ensemble import Critic, QFunction
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
-from rlrun.networks.heads import SquashedGaussianPolicy, Value
+from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.settings import Part, PositiveFloat, config, register
 from rlrun.types import Batch, Spec
 
@@ -57,9 +57,7 @@ class KLSAC(SAC):
         """Returns the actor, the critics, and the default target of -KL(pi || pi0)."""
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor", inputs=("obs", "action")), dims)
-        torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
-        critic = Value(torso, self.ensemble.members, columns=columns, shape=self.ensemble.shape)
-        return actor, critic, -self.cfg.target_kld_per_dim * dims
+        return actor, self.ensemble.network(parts, columns), -self.cfg.target_kld_per_dim * dims
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -97,12 +95,11 @@ class KLSAC(SAC):
         seen = Seen(batch["obs"], batch["previous_action"], batch["is_first"])
         return super().actor_q(batch | {"obs": seen}, noise)
 
-    def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the Q-value of a sampled action, reduced over the members, and log pi - log pi0; both [batch].
+    def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the Q-value of a sampled action, and log pi - log pi0; both [batch].
 
         obs: an observation as `Seen`.
         """
         action, log_prob = self.actor(obs.obs, obs.previous).sample(noise)
         log_prior = self.prior.log_prob(action, obs.previous, obs.first)
-        q = reduce(critic(obs.obs, action))
-        return self.action_gradient.follow(q, action), log_prob - log_prior
+        return q(obs.obs, action), log_prob - log_prior

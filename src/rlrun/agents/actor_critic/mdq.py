@@ -19,11 +19,9 @@ from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.functional.priorities import of_ensemble
+from rlrun.functional.losses import batch_mean, weighted_mean
 from rlrun.nested import leaves
 from rlrun.networks.autoregressive import AutoregressiveValues
-from rlrun.networks.heads import Value
 from rlrun.settings import (
     NonNegativeFloat,
     NStepReturns,
@@ -66,9 +64,7 @@ class MDQ(Agent):
         super().__init__(cfg, spec, parts)
         dims = spec.action.shape[0]
         self.ensemble = parts.part("critic", cfg.critic, ExpectedReturn)
-        members = self.ensemble.members
-        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
-        self.critic = Value(torso, members, shape=self.ensemble.shape)
+        self.critic = self.ensemble.network(parts)
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor = AutoregressiveValues(parts.torso("actor", inputs=("obs", "action"), members=dims), dims, cfg.bins)
         entropy = by_rule(cfg.entropy, MultiDiscrete([cfg.bins] * dims))
@@ -101,13 +97,11 @@ class MDQ(Agent):
         with torch.no_grad():
             target_q, divergence = self.target_q(batch, noise, self.target_critic.select(members))
         z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
-        losses, errors = self.ensemble.loss(z, target_q)
-        critic_loss = ensemble_mean(losses, batch["weight"])
+        critic_loss, metrics, priority = self.ensemble.regress(z, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        q = self.ensemble.value(z.detach())
         entropy = self.actor.dims * math.log(self.cfg.bins) - divergence
-        metrics = {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q), "loss/entropy": batch_mean(entropy)}
-        return metrics | self.entropy.adjust(entropy, batch["weight"]), of_ensemble(errors.detach())
+        metrics["loss/entropy"] = batch_mean(entropy)
+        return metrics | self.entropy.adjust(entropy, batch["weight"]), priority
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> tuple[Tensor, Tensor]:
         """Returns the target that stands for r + gamma (min_i Q_i(s', a') - alpha D), and the divergence D, [batch].

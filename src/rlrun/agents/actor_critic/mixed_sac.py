@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.critics.ensemble import QFunction
 from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import default_target
 from rlrun.core.agent import policy
@@ -26,13 +26,31 @@ from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Spec
 
 
+class MixedCritic(ActionValues):
+    """Q_k(s, a_c) of every choice k for continuous values a_c [batch, dims]: [members, batch, choices, *shape].
+
+    For a whole action [batch, 1 + dims], whose first number is the choice, it returns only the predictions for this
+    choice, [members, batch, *shape].
+    """
+
+    def __init__(self, torso: nn.Module, space: MixedSpace, members: int, shape: tuple[int, ...]):
+        super().__init__(torso, int(space.discrete.nvec[0]), members, shape)
+        self.dims = space.continuous.shape[0]
+
+    def forward(self, obs: Any, action: Tensor) -> Tensor:
+        z = super().forward(obs, action[:, -self.dims :])
+        if action.shape[1] == self.dims:
+            return z
+        return of_action(z, action[:, 0].long())
+
+
 @register("mixed_algo", "sac")
 class MixedSAC(SAC):
     """SAC for mixed actions with one choice. Every component of the action has a temperature of its own."""
 
-    actions = MixedSpace  # type: ignore[assignment]  # SAC declares Box actions
+    actions = MixedSpace
     critics = ExpectedReturn  # expectations over the choice are sums of numbers
-    acts_with = ("actor", "critic", "ensemble", "entropy")  # type: ignore[assignment]
+    acts_with = ("actor", "critic", "ensemble", "entropy")
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
@@ -56,9 +74,7 @@ class MixedSAC(SAC):
                 targets[name] = default_target(part)
         actor = SquashedGaussianPolicy(parts.torso("actor"), sum(self.sizes))
         torso = parts.torso("critic", inputs=("obs", space.continuous), members=self.ensemble.members)
-        num_choices = int(space.discrete.nvec[0])
-        critic = ActionValues(torso, num_choices, self.ensemble.members, self.ensemble.shape)
-        return actor, critic, targets
+        return actor, MixedCritic(torso, space, self.ensemble.members, self.ensemble.shape), targets
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -77,12 +93,7 @@ class MixedSAC(SAC):
         q = self.ensemble.actor(self.critic(obs, continuous))
         return Categorical(legal(q / self.entropy.temperature[0], obs))
 
-    def stored_values(self, batch: Batch) -> Tensor:
-        choice, continuous = batch["action"][:, 0], batch["action"][:, 1:]
-        z = self.critic(batch["obs"], continuous)  # [members, batch, choices, ...]
-        return of_action(z, choice.long())
-
-    def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns sum_k p_k Q_k(s, a_c) for sampled continuous values a_c, [batch], and the log-probability of every
         component, [batch, components]; that of the choice is its expectation, minus the entropy of p.
 
@@ -93,5 +104,5 @@ class MixedSAC(SAC):
             choice = self.choice(obs, continuous)
             p = choice.logits.softmax(-1)
             negative_entropy = -choice.entropy().unsqueeze(-1)
-        q = reduce(critic(obs, continuous))  # [batch, choices]
-        return (p * q).sum(-1), torch.cat([negative_entropy, log_prob], -1)
+        value = (p * q(obs, continuous)).sum(-1)
+        return value, torch.cat([negative_entropy, log_prob], -1)

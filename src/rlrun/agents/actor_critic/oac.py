@@ -17,7 +17,7 @@ from rlrun.types import Batch
 class OAC(SAC):
     """SAC that explores with a policy shifted towards a higher upper bound of Q. Its updates are those of SAC."""
 
-    acts_with = ("actor", "critic", "ensemble", "noise")  # type: ignore[assignment]  # SAC declares two names
+    acts_with = ("actor", "critic", "ensemble", "noise")
 
     @config
     class Config(SAC.Config):

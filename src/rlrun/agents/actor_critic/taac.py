@@ -21,8 +21,8 @@ from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, defaul
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.functional.priorities import of_ensemble, of_sequences
+from rlrun.functional.losses import batch_mean, weighted_mean
+from rlrun.functional.priorities import of_sequences
 from rlrun.functional.returns import compare_through
 from rlrun.nested import flat
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
@@ -179,11 +179,9 @@ class TAAC(Agent):
         with torch.no_grad():
             target_q = self.target_q(batch, noise, switch_noise, self.target_critic.select(members))
         q = self.critic(flat(batch["obs"]), flat(batch["carry.trajectory"]))  # [members, time * batch]
-        losses, errors = self.ensemble.loss(q, target_q.flatten())
-        critic_loss = ensemble_mean(losses, batch["weight"].flatten())
+        critic_loss, metrics, error = self.ensemble.regress(q, target_q.flatten(), batch["weight"].flatten())
         self.critic_optim.step(critic_loss)
-        priority = of_sequences(of_ensemble(errors.detach()).view_as(target_q), batch["weight"])
-        return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q.detach())}, priority
+        return metrics, of_sequences(error.view_as(target_q), batch["weight"])
 
     def target_q(self, batch: Batch, noise: Tensor, switch_noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns compare-through targets [time, batch] for Q(s, tau), with V(s) = sum_b P(b) min_i Q_i(s, tau_b)."""

@@ -4,78 +4,45 @@ With a single critic, policy_delay=1 and target_noise=0 this is DDPG (Lillicrap 
 DDPG's Ornstein-Uhlenbeck exploration is available as noise=ou.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-import torch
-from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.agents.actor_critic.action_gradients import ActionGradient
-from rlrun.agents.critics.ensemble import Critic, Ensemble
-from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.core.agent import Agent, kernel, policy
+from rlrun.agents.actor_critic.actor_critic import ActorCritic
+from rlrun.agents.critics.ensemble import Critic
+from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
-from rlrun.functional.priorities import of_ensemble
+from rlrun.functional.losses import weighted_mean
 from rlrun.functional.targets import smoothed
-from rlrun.networks.heads import DeterministicPolicy, Value
-from rlrun.settings import (
-    NonNegativeFloat,
-    NStepReturns,
-    Part,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Scheduled,
-    config,
-    register,
-)
+from rlrun.networks.heads import DeterministicPolicy
+from rlrun.settings import NonNegativeFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "td3")
-class TD3(Agent):
+class TD3(ActorCritic):
     """Deterministic policy gradient with clipped double Q-learning, delayed policy updates and target smoothing."""
 
-    actions = Box
-    acts_with = ("actor", "noise")
-    needs_bounds = True
-    remembers = True
     columns = 1  # number of reward columns of the critic
 
     @config
-    class Config(NStepReturns):
-        tau: PositiveFraction
+    class Config(ActorCritic.Config):
         target_every: PositiveInt | None
-        policy_delay: PositiveInt
-        actor_learning_rate: Scheduled[PositiveFloat]
-        critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
-        critic: Annotated[dict[str, Any], Part("critic")]
         target_noise: Scheduled[NonNegativeFloat]
         target_noise_clip: Scheduled[NonNegativeFloat]
-        action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
-        noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
-        members = self.ensemble.members
         self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
-        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
-        self.critic = Value(torso, members, columns=self.columns, shape=self.ensemble.shape)
+        self.critic = self.ensemble.network(parts, self.columns)
         self.target_every = cfg.target_every or cfg.policy_delay
         self.target_actor = Target(self.actor, cfg.tau)
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
-        self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
-        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
-        self.act_noise = parts.stream("act")
-        self.update_noise = parts.stream("update")
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -95,17 +62,6 @@ class TD3(Agent):
             self.target_actor.track()
             self.target_critic.track()
         return metrics, priority
-
-    @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
-        with torch.no_grad():
-            target_q = self.target_q(batch, noise, self.target_critic.select(members))
-        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
-        losses, errors = self.ensemble.loss(z, target_q)
-        critic_loss = ensemble_mean(losses, batch["weight"])
-        self.critic_optim.step(critic_loss)
-        q = self.ensemble.value(z.detach())
-        return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from rlrun.agents.actor_critic.discrete_sac import DiscreteActions
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic
+from rlrun.agents.critics.ensemble import Critic, reduced
 from rlrun.agents.imitation.sac_cloning import Cloning
 from rlrun.core.parts import Parts
 from rlrun.settings import config, register
@@ -38,6 +38,7 @@ class RewardVectors:
     ensemble: Any
     entropy: Any
     entropy_reward: Any
+    action_gradient: Any
     critic: Any
     evaluate: Callable[..., tuple[Tensor, Tensor]]
 
@@ -53,17 +54,18 @@ class RewardVectors:
         The last column treats the entropy bonus of the next step as an additional reward, whose weight is 1.
         """
         reduce = partial(self.ensemble.target, sign=signs(column_weights(batch)))
-        next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, reduce, noise)
+        next_q, next_log_prob = self.evaluate(batch["next_obs"], reduced(target_critic, reduce), noise)
         reward = F.pad(batch["reward"], (0, 1))
-        cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
+        cost = self.entropy_reward.cost(next_log_prob, batch["weight"], self.entropy)
         entropy_cost = F.pad(cost.unsqueeze(-1), (self.spec.reward_dim, 0))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        return self.ensemble.backup(next_q, reward, discount.unsqueeze(-1), self.entropy.alpha * entropy_cost)
+        return self.ensemble.backup(next_q, reward, discount.unsqueeze(-1), entropy_cost)
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         weights = column_weights(batch)
         reduce = partial(self.ensemble.actor, sign=signs(weights))
-        return self.evaluate(batch["obs"], self.critic, lambda z: reduce(z) @ weights, noise)
+        actor_q = reduced(self.critic, lambda z: reduce(z) @ weights)
+        return self.evaluate(batch["obs"], self.action_gradient.along(actor_q), noise)
 
     def stored_q(self, batch: Batch) -> Tensor:
         """Returns the pessimistic weighted value of the stored action, [batch]; the filter of cloning uses it."""

@@ -5,12 +5,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import batch_mean, ensemble_mean
+from rlrun.functional.priorities import of_ensemble
+from rlrun.networks.heads import Value
 from rlrun.settings import Units, config
+from rlrun.types import Metrics
 
 Critic = Callable[..., Tensor]  # (obs, action) -> predictions [members, batch, ...]
 Reduce = Callable[[Tensor], Tensor]  # predictions [members, ...] -> one return, or one distribution of returns, [...]
+QFunction = Callable[..., Tensor]  # (obs, action) -> predictions reduced over the members, [batch, ...]
 
 
 @config
@@ -30,7 +36,7 @@ class Ensemble(nn.Module):
 
         next_return = ensemble.target(next_z)                            reduces the members
         target = ensemble.backup(next_return, reward, discount, cost)    applies the Bellman operator
-        losses, errors = ensemble.loss(z, target)
+        loss, metrics, priority = ensemble.regress(z, target, weight)
 
     With `target_members`, every target uses a random subset of the members, and the actor maximises the mean over all
     members (REDQ; Chen et al. 2021, arXiv 2101.05982).
@@ -46,6 +52,11 @@ class Ensemble(nn.Module):
             raise ConfigError(
                 f"algo.critic.target_members={cfg.target_members}: must be at most algo.critic.members={cfg.members}"
             )
+
+    def network(self, parts: Parts, columns: int = 1) -> Value:
+        """Returns a new network of Q(s, a) with these members. columns: number of reward columns."""
+        torso = parts.torso("critic", inputs=("obs", "action"), members=self.members)
+        return Value(torso, self.members, columns=columns, shape=self.shape)
 
     def draw(self, stream: Stream) -> Tensor | None:
         """Returns the indices of the members that compute the next target, or None for all members."""
@@ -81,16 +92,35 @@ class Ensemble(nn.Module):
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Returns losses and errors, both [members, batch] or [members, batch, columns].
 
-        z: predictions for the action taken. target: of `backup`. The mean absolute error of the members is a priority
-        for replay.
+        z: predictions for the action taken. target: of `backup`.
         """
         raise NotImplementedError
+
+    def regress(self, z: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Metrics, Tensor]:
+        """Returns the loss of all members, 0-d, its metrics, and priorities for replay, [batch].
+
+        z and target: as in `loss`. weight [batch]: weights of the rows.
+        """
+        losses, errors = self.loss(z, target)
+        loss = ensemble_mean(losses, weight)
+        q = self.value(z.detach())
+        metrics = {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}
+        return loss, metrics, of_ensemble(errors.detach())
 
 
 def check_atoms(cfg: Any) -> None:
     """Raises ConfigError unless `num_atoms`, `v_min` and `v_max` describe a range divided into atoms or bins."""
     if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
         raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
+
+
+def reduced(critic: Critic, reduce: Reduce) -> QFunction:
+    """Returns the function (obs, action) -> reduce(critic(obs, action))."""
+
+    def q(*inputs: Any) -> Tensor:
+        return reduce(critic(*inputs))
+
+    return q
 
 
 def pessimistic(reduce: Reduce, returns: Tensor, sign: Tensor | None) -> Tensor:

@@ -10,16 +10,15 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
+from rlrun.agents.entropy.rewards import EntropyReward
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.distributions import Categorical, Source
-from rlrun.functional.losses import batch_mean, ensemble_mean
-from rlrun.functional.priorities import of_ensemble
+from rlrun.functional.distributions import Categorical
+from rlrun.functional.losses import batch_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import DiscreteCritic
 from rlrun.settings import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config, register
@@ -56,9 +55,7 @@ class SoftQ(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         entropy = by_rule(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
-        self.entropy_reward = parts.part(
-            "entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg.n_step, cfg.gamma
-        )
+        self.entropy_reward = parts.part("entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg)
         self.num_next_steps = self.entropy_reward.num_next_steps
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.optim = Optim(self.critic.parameters(), cfg.learning_rate, **options)
@@ -77,13 +74,9 @@ class SoftQ(Agent):
         q = self.ensemble.actor(self.critic(obs))
         return Categorical(legal(q / self.entropy.temperature, obs))
 
-    def log_prob(self, obs: Any, source: Source) -> Tensor:
-        """Returns the negative entropy of the policy, the expected log-probability of its actions; [batch]."""
-        return -self.distribution(obs).entropy()
-
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.optim.tick(ctx.progress)
-        batch = self.entropy_reward.within(batch, self.log_prob, self.entropy.alpha, self.update_noise)
+        batch = self.entropy_reward.within(batch, self.distribution, self.entropy.alpha, self.update_noise)
         metrics, priority = self.update_critic(batch, self.ensemble.draw(self.update_noise))
         metrics |= self.update_alpha(batch)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
@@ -94,11 +87,9 @@ class SoftQ(Agent):
         with torch.no_grad():
             target_q = self.target_q(batch, self.target_critic.select(members))
         z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
-        losses, errors = self.ensemble.loss(z, target_q)
-        loss = ensemble_mean(losses, batch["weight"])
+        loss, metrics, priority = self.ensemble.regress(z, target_q, batch["weight"])
         self.optim.step(loss)
-        q = self.ensemble.value(z.detach())
-        return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, of_ensemble(errors.detach())
+        return metrics, priority
 
     def target_q(self, batch: Batch, target_critic: Critic) -> Tensor:
         """Returns the target that stands for r + gamma^n sum_a pi(a|s') (Q(s', a) - alpha log pi(a|s')): the soft value
@@ -106,9 +97,9 @@ class SoftQ(Agent):
         dist = self.distribution(batch["next_obs"])
         next_q = self.ensemble.target(target_critic(batch["next_obs"]))  # [batch, actions]
         next_q = (dist.logits.softmax(-1) * next_q).sum(-1)
-        cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"])
+        cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"], self.entropy)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        return self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * cost)
+        return self.ensemble.backup(next_q, batch["reward"], discount, cost)
 
     @kernel
     def update_alpha(self, batch: Batch) -> Metrics:

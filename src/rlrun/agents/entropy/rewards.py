@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.functional.losses import average
 from rlrun.nested import flat, index
-from rlrun.settings import config, register
+from rlrun.settings import NStepReturns, config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Spec
 
@@ -26,7 +27,7 @@ WINDOW = 1000  # updates after which the running mean of the entropy forgets
 
 @register("entropy_reward", "none")
 class EntropyReward(nn.Module):
-    """Adds nothing. Base class of the others, which are built from a config, the spec, n_step and gamma."""
+    """Adds nothing. Base class of the others, which are built from a config, the spec and the config of the agent."""
 
     num_next_steps = 0  # length of the sequences `next_steps` that it reads from a batch
 
@@ -34,19 +35,19 @@ class EntropyReward(nn.Module):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
+    def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
         super().__init__()
 
-    def within(self, batch: Batch, log_prob: Callable[[Any, Source], Tensor], alpha: Tensor, source: Source) -> Batch:
+    def within(self, batch: Batch, policy: Callable[[Any], Any], alpha: Tensor, source: Source) -> Batch:
         """Returns the batch with the entropy of the steps within the n-step returns added to `reward`.
 
-        log_prob: returns log pi(a|s), [batch], of actions that it samples for observations.
+        policy: returns the distributions of actions for observations.
         """
         return batch
 
-    def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
-        """Returns the share of log pi(a'|s') in the target; log_prob and the result: [batch] or [batch, components]."""
-        return torch.zeros_like(log_prob)
+    def cost(self, log_prob: Tensor, weight: Tensor, coefficient: EntropyCoefficient) -> Tensor:
+        """Returns alpha log pi(a'|s') as it counts in the target, [batch]; log_prob [batch] or [batch, components]."""
+        return coefficient.cost(torch.zeros_like(log_prob))
 
 
 @register("entropy_reward", "bootstrap")
@@ -60,47 +61,46 @@ class BootstrapEntropy(EntropyReward):
     class Config:
         normalize: bool
 
-    def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
-        super().__init__(cfg, spec, n_step, gamma)
+    def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
+        super().__init__(cfg, spec, agent)
         self.normalize = cfg.normalize
         # running mean of log pi, and the number of updates that it covers; without `normalize` they are constant
         components = (len(spec.action.parts),) if isinstance(spec.action, MixedSpace) else ()
         self.register_buffer("mean", torch.zeros(components), persistent=cfg.normalize)
         self.register_buffer("updates", torch.zeros(()), persistent=cfg.normalize)
 
-    def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
+    def cost(self, log_prob: Tensor, weight: Tensor, coefficient: EntropyCoefficient) -> Tensor:
         if not self.normalize:
-            return log_prob
+            return coefficient.cost(log_prob)
         self.updates.add_(1).clamp_(max=WINDOW)
         components = log_prob.view(len(weight), -1).unbind(-1)
         current = torch.stack([average(component, weight) for component in components])
         self.mean.add_((current.view_as(self.mean) - self.mean) / self.updates)
-        return log_prob - self.mean
+        return coefficient.cost(log_prob - self.mean)
 
 
 @register("entropy_reward", "every_step")
 class EveryStepEntropy(BootstrapEntropy):
     """Also adds the entropy of the steps within n-step returns, of the present policy in the stored states."""
 
-    def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
-        super().__init__(cfg, spec, n_step, gamma)
+    def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
+        super().__init__(cfg, spec, agent)
         if spec.reward_dim > 1:
             raise ConfigError("algo.entropy_reward=every_step: needs one reward a step; choose bootstrap")
         if isinstance(spec.action, MixedSpace):
             raise ConfigError("algo.entropy_reward=every_step: needs one kind of actions; choose bootstrap")
-        if n_step > 1:
-            self.num_next_steps = n_step
-        discount = gamma ** torch.arange(1, n_step).view(-1, 1)
+        if agent.n_step > 1:
+            self.num_next_steps = agent.n_step
+        discount = agent.gamma ** torch.arange(1, agent.n_step).view(-1, 1)
         self.register_buffer("discount", discount, persistent=False)  # [n_step - 1, 1]
 
     @torch.no_grad()
-    def within(self, batch: Batch, log_prob: Callable[[Any, Source], Tensor], alpha: Tensor, source: Source) -> Batch:
+    def within(self, batch: Batch, policy: Callable[[Any], Any], alpha: Tensor, source: Source) -> Batch:
         if not self.num_next_steps:
             return batch
         batch = dict(batch)
         steps = batch.pop("next_steps")  # from t to t + n - 1
         mask = steps["mask"][1:]  # [n_step - 1, batch]
         obs = flat(index(steps["obs"], slice(1, None)))
-        cost = log_prob(obs, source).view_as(mask) - self.mean
-        entropy = -(self.discount * mask * cost).sum(0)
-        return batch | {"reward": batch["reward"] + alpha * entropy}
+        entropy = policy(obs).entropy_estimate(source).view_as(mask) + self.mean  # the mean is that of log pi
+        return batch | {"reward": batch["reward"] + alpha * (self.discount * mask * entropy).sum(0)}
