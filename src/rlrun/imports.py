@@ -12,7 +12,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import EntryPoints, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import walk_tb
@@ -49,6 +51,7 @@ PROJECTS = {  # other modules with environments: module, and its name for pip
     "pygame": "pygame-ce",
 }
 MULTI_AGENT = "pettingzoo"
+PLUGINS = "rlrun.plugins"  # group of the entry points of plug-ins
 SAFE_PATH = "PYTHONSAFEPATH"
 IMPORT_SYSTEM = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 
@@ -108,6 +111,12 @@ def _importer() -> str:
             return name
         frame = frame.f_back
     return ""
+
+
+@cache
+def installed_plugins() -> EntryPoints:
+    """Returns the entry points of the installed plug-ins. Imports nothing."""
+    return entry_points(group=PLUGINS)
 
 
 def module_of(env_id: str) -> str | None:

@@ -3,11 +3,11 @@
 Configs come from folders of YAML files, and from Python files of plug-ins whose parts need no YAML file.
 """
 
+import copy
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from importlib.metadata import entry_points
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +15,14 @@ import yaml
 
 from rlrun.config import check, declared
 from rlrun.errors import ConfigError
-from rlrun.imports import advice, homes, is_found, is_path, source_of
+from rlrun.imports import advice, homes, installed_plugins, is_found, is_path, source_of
 
 NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
 NAME = re.compile(r"""\s*([^\[\]{}'"]*|'[^'"]*'|"[^'"]*")\s*""")  # of a choice, plain or in quotes
 CONF = Path(__file__).parents[1] / "conf"
-PLUGINS = "rlrun.plugins"
 
 
-class ConfigYaml(yaml.SafeLoader):
+class PlainYaml(yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
     """Reads YAML as people write it: 1e-3 is a number, and a key that stands twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -36,7 +35,15 @@ class ConfigYaml(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-ConfigYaml.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, [*"-+.0123456789"])
+PlainYaml.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, [*"-+.0123456789"])
+
+
+class ConfigYaml(PlainYaml, yaml.SafeLoader):
+    """The loader in Python, whose errors say what was expected."""
+
+
+class FastYaml(PlainYaml, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The loader in C, eight times faster, if PyYAML was installed with it."""
 
 
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
@@ -48,7 +55,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
     """
     faults = []
     found = [CONF]
-    for entry in entry_points(group=PLUGINS):
+    for entry in installed_plugins():
         found += _places(entry.module)
     for module in plugins:
         try:
@@ -204,14 +211,39 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
     """Returns the names of a group with their files. Leaves out files that begin with `_`, which are bases."""
     found: dict[str, Path] = {}
     for folder in where:
-        for file in (folder / group.replace(".", "/")).glob("*.yaml"):
-            if not file.stem.startswith("_"):
-                found.setdefault(file.stem, file)
+        found = _options_in(folder, group) | found
     for file in python_files(where):
         for part in declared.declared(file):
             if part.group == group.rpartition(".")[2]:
                 found.setdefault(part.name, part.page or file)
     return dict(sorted(found.items()))
+
+
+def _options_in(folder: Path, group: str) -> dict[str, Path]:
+    if folder == CONF:
+        return _shipped_options().get(group.replace("/", "."), {})
+    return _listed(folder, group)
+
+
+@cache
+def _shipped_options() -> dict[str, dict[str, Path]]:
+    """Returns the names of every group of rlrun's own, whose files do not change while it runs."""
+    return {group: _listed(CONF, group) for group in _groups_below(CONF)}
+
+
+def _listed(folder: Path, group: str) -> dict[str, Path]:
+    files = (folder / group.replace(".", "/")).glob("*.yaml")
+    return {file.stem: file for file in files if not file.stem.startswith("_")}
+
+
+def _groups_in(folder: Path) -> Iterable[str]:
+    if folder == CONF:
+        return _shipped_options()
+    return _groups_below(folder)
+
+
+def _groups_below(folder: Path) -> list[str]:
+    return [".".join(home.relative_to(folder).parts) for home in folder.glob("**/") if home != folder]
 
 
 def python_files(where: Iterable[Path]) -> list[Path]:
@@ -221,11 +253,7 @@ def python_files(where: Iterable[Path]) -> list[Path]:
 
 def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
     """Returns every group with its names and files. Groups of parts have a dot, like `algo.buffer`."""
-    names = set()
-    for folder in where:
-        for home in folder.glob("**/"):
-            if home != folder:
-                names.add(".".join(home.relative_to(folder).parts))
+    names = {group for folder in where for group in _groups_in(folder)}
     return {name: found for name in sorted(names) if (found := options(name, where))}
 
 
@@ -295,9 +323,17 @@ def find(path: str, where: Sequence[Path]) -> Path | None:
 def content(file: Path) -> Any:
     """Returns the values of a YAML file in a `conf` folder. Raises ConfigError if it is not YAML."""
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), ConfigYaml)
+        return copy.deepcopy(_parsed(file.read_text(encoding="utf-8")))
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(unreadable(label(file), error)) from None
+
+
+@lru_cache(maxsize=1024)  # texts; rlrun's own are some 400
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.load(text, FastYaml)
+    except yaml.YAMLError:
+        return yaml.load(text, ConfigYaml)  # raises the error with the better message
 
 
 def label(file: Path) -> str:
@@ -334,6 +370,17 @@ def notes(file: Path) -> Notes:
 
 def env_id(file: Path) -> str:
     """Returns the Gymnasium id in an environment's YAML file, or "" if it has none."""
+    if file.parent == CONF / "env":
+        return _shipped_ids()[file.stem]
+    return _env_id(file)
+
+
+@cache
+def _shipped_ids() -> dict[str, str]:
+    return {name: _env_id(file) for name, file in options("env", [CONF]).items()}
+
+
+def _env_id(file: Path) -> str:
     found = re.search(r"^id:\s*['\"]?([^\s'\"#]+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     if found is None:
         return ""

@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlrun.errors import ConfigError
-from rlrun.imports import importing
+from rlrun.imports import importing, installed_plugins
 from rlrun.settings.configs import parse
 from rlrun.settings.marks import parts_of
 
@@ -71,7 +70,7 @@ def load(plugins: Iterable[str] = ()) -> None:
 @cache
 def load_installed() -> None:
     """Imports the installed plug-ins: packages with the entry point `rlrun.plugins`."""
-    for entry in entry_points(group="rlrun.plugins"):
+    for entry in installed_plugins():
         entry.load()
 
 
