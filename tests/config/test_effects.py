@@ -53,6 +53,14 @@ def test_preset_in_a_users_folder_needs_no_header(name):
     assert (found["preset"], found["algo"]["gamma"]) == (name, 0.9)
 
 
+def test_file_of_a_user_is_read_again_when_it_has_changed():
+    for gamma in (0.5, 0.6):
+        write("mine.yaml", f"algo: {{gamma: {gamma}}}\n")
+        assert values(*PPO, "preset=./mine.yaml")["algo"]["gamma"] == gamma
+        write("own/preset/other.yaml", f"algo: {{gamma: {gamma}}}\n")
+        assert values(*PPO, "preset=other", config_dirs=["own"])["algo"]["gamma"] == gamma
+
+
 def test_values_of_the_preset_in_the_page_on_tables_reach_the_run():
     page = (DOCS / "reproduce.md").read_text()
     (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
@@ -222,6 +230,26 @@ def test_values_of_a_class_that_a_base_in_its_yaml_replaces_are_refused():
             {"own/preset/mine.yaml": "defaults: [base]", "own/preset/base.yaml": "algo: {gama: 0.5}"},
             ["preset=mine"],
             "own/preset/base.yaml: algo.gama: unknown key; did you mean algo.gamma?",
+        ),
+        (
+            {"own/preset/mine.yaml": "defaults: {algo: ppo}\nalgo: {gamma: 0.5}"},
+            ["preset=mine"],
+            "own/preset/mine.yaml: defaults: must be a list",
+        ),
+        (
+            {"own/preset/mine.yaml": "defaults: [{a: b, c: d}]\nalgo: {gamma: 0.5}"},
+            ["preset=mine"],
+            "In preset/mine: Too many keys in default item {'a': 'b', 'c': 'd'}",
+        ),
+        (
+            {"own/preset/mine.yaml": "env: {kwargs: {when: 2020-01-01}}"},
+            ["preset=mine"],
+            "own/preset/mine.yaml: env.kwargs.when: 2020-01-01: must be a number, a text, true, false or null",
+        ),
+        (
+            {"own/preset/mine.yaml": "algo: [0.5]"},
+            ["preset=mine"],
+            "own/preset/mine.yaml: algo=[0.5]: must be a section of settings; type algo=[0.5] on the command line",
         ),
     ],
 )

@@ -104,6 +104,20 @@ def test_interpolations_between_keys_are_resolved():
     assert values("env.instance_seed=${seed}", "seed=5")["env"]["instance_seed"] == 5
 
 
+def test_section_that_refers_to_another_is_copied_before_a_key_of_it_is_set():
+    env = values("env.kwargs={a: 1, b: 2}", "env.eval_kwargs=${env.kwargs}", "env.eval_kwargs.a=3")["env"]
+    assert (env["kwargs"], env["eval_kwargs"]) == ({"a": 1, "b": 2}, {"a": 3, "b": 2})
+
+
+def test_key_in_a_list_is_refused():
+    line = "env.kwargs.a.0: env.kwargs.a is a list; set the whole list, as in env.kwargs.a=[1]"
+    assert faults(*PAIR, "env.kwargs.a=[1]", "env.kwargs.a.0=2") == [line]
+
+
+def test_missing_value_of_a_word_keeps_the_present_value():
+    assert values("env.kwargs.a=1", "env.kwargs={a: ???, b: 2}")["env"]["kwargs"] == {"a": 1, "b": 2}
+
+
 @pytest.mark.parametrize("env", ["Cart", "CartPole-v0"])
 def test_a_preset_is_found_by_alias_and_by_full_id_and_recorded(env, more_configs):
     found = values("algo=sac", f"env={env}", alone=True, config_dirs=more_configs)

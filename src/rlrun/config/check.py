@@ -129,6 +129,27 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
         yield f"{key}: {show(tree)} is not allowed; write the value itself, or refer to one, like ${{algo.gamma}}"
 
 
+def refers(tree: Any) -> bool:
+    """Returns whether a config holds a reference to another value."""
+    if isinstance(tree, dict):
+        return any(map(refers, tree.values()))
+    if isinstance(tree, list):
+        return any(map(refers, tree))
+    return isinstance(tree, str) and "${" in tree
+
+
+def not_plain(tree: Any, key: str = "") -> Iterator[str]:
+    """Yields a fault for each value that YAML reads as something else than a config may hold, such as a date."""
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from not_plain(value, f"{key}.{name}".lstrip("."))
+    elif isinstance(tree, list):
+        for place, value in enumerate(tree):
+            yield from not_plain(value, f"{key}.{place}")
+    elif tree is not None and not isinstance(tree, bool | int | float | str):
+        yield f"{key}: {tree}: must be a number, a text, true, false or null"
+
+
 def expands(tree: Tree) -> bool:
     """Returns whether a config would become too large if its references were replaced by the values. References to
     lists of references grow with every level."""

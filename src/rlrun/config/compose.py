@@ -7,18 +7,18 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import IConfigRepository
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import GroupDefault, InputDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -28,7 +28,6 @@ from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -52,21 +51,49 @@ NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 
 
-class UserFiles(FileConfigSource):
+class Content(NamedTuple):
+    """What a file of a `conf` folder holds, or would hold if it was written."""
+
+    values: dict[str, Any]
+    package: str | None  # the section that it sets; None: that of its group
+
+
+class OwnFiles(FileConfigSource):
+    """Provides rlrun's own files."""
+
+    @staticmethod
+    def scheme() -> str:
+        return "own"
+
+    def content(self, path: str) -> Content:
+        """Returns the content of a file. path: below the folder, with or without its ending."""
+        file = Path(self.path, self._normalize_file_name(path))
+        return Content(sources.content(file) or {}, _package(file))
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        return _result(self, config_path)
+
+
+class UserFiles(OwnFiles):
     """Provides the files of a folder of the user: the conf folder of a plug-in, or a folder of `--config-dir`."""
 
     @staticmethod
     def scheme() -> str:
         return "user"
 
-    def load_config(self, config_path: str) -> ConfigResult:
-        path = config_path.removesuffix(".yaml")
-        return _user_file(self, Path(self.path, f"{path}.yaml"), path)
+    def content(self, path: str) -> Content:
+        return _user_file(Path(self.path, self._normalize_file_name(path)), path.removesuffix(".yaml"))
 
 
-def _user_file(source: ConfigSource, file: Path, path: str) -> ConfigResult:
+def _result(source: "OwnFiles | UnwrittenNames", config_path: str) -> ConfigResult:
+    """Returns the content of a file as Hydra reads it."""
+    values, package = source.content(config_path)
+    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(values), {"package": package})
+
+
+def _user_file(file: Path, path: str) -> Content:
     """Returns the content of a user's YAML file. A preset or an algorithm sets keys of the whole config, whatever its
-    first line says. Raises ConfigError if the file is no YAML mapping.
+    first line says. Raises ConfigError if the file is no YAML mapping, or holds other values than a config may.
 
     path: the path below `conf` that Hydra asks for, without its ending.
     """
@@ -75,15 +102,18 @@ def _user_file(source: ConfigSource, file: Path, path: str) -> ConfigResult:
         raise ConfigError(f"{sources.label(file)}: must be a mapping of config keys to values")
     if sources.is_empty(values):
         raise ConfigError(f"{sources.label(file)}: sets nothing")
-    header: dict[str, str | None] = {"package": "_global_"}
-    if not sources.is_whole(path):
-        header = _header(file)
-    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(values), header)
+    if not isinstance(values.get("defaults", []), list):
+        raise ConfigError(f"{sources.label(file)}: defaults: must be a list")
+    if faults := [f"{sources.label(file)}: {fault}" for fault in check.not_plain(values)]:
+        raise ConfigError(*faults)
+    if sources.is_whole(path):
+        return Content(values, "_global_")
+    return Content(values, _package(file))
 
 
-def _header(file: Path) -> dict[str, str | None]:
+def _package(file: Path) -> str | None:
     try:
-        return ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))
+        return ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))["package"]
     except ValueError as error:
         raise ConfigError(f"{sources.label(file)}: {error}") from None
 
@@ -101,21 +131,23 @@ class UnwrittenNames(ConfigSource):
         return "unwritten"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        part = self._part(config_path)
+        return _result(self, config_path)
+
+    def content(self, path: str) -> Content:
+        """Returns the content that the file of a name would have. path: below `conf`."""
+        part = self._part(path)
         if part is not None:
-            return self._of_part(part, config_path.removesuffix(".yaml"))
-        group, _, name = config_path.partition("/")
-        package: str | None = "_global_"
-        config: dict[str, Any] = {}
+            return self._of_part(part, path.removesuffix(".yaml"))
+        group, _, name = path.partition("/")
         if group == "env":
-            package = None
             base = "_atari" if "ALE/" in name else "_base"
-            config = {"defaults": [base, "_self_"], "id": name}
-        elif group == "preset" and sources.is_preset_path(name):
-            config = preset_files.read(name, self.folders)
+            return Content({"defaults": [base, "_self_"], "id": name}, None)
+        values: dict[str, Any] = {}
+        if group == "preset" and sources.is_preset_path(name):
+            values = preset_files.read(name, self.folders)
         elif group == "preset":
-            config = self._preset(name)
-        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
+            values = self._preset(name)
+        return Content(values, "_global_")
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.partition("/")
@@ -136,20 +168,18 @@ class UnwrittenNames(ConfigSource):
         file, base = derived
         return sources.content(file) | {"defaults": [base, "_self_"]}
 
-    def _part(self, config_path: str) -> Declared | None:
-        group, _, name = config_path.removesuffix(".yaml").rpartition("/")
+    def _part(self, path: str) -> Declared | None:
+        group, _, name = path.removesuffix(".yaml").rpartition("/")
         return declared.find(group, name, sources.python_files(self.folders))
 
-    def _of_part(self, part: Declared, path: str) -> ConfigResult:
+    def _of_part(self, part: Declared, path: str) -> Content:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
-        header: dict[str, str | None] = {"package": None}
-        if part.group == "algo":
-            header = {"package": "_global_"}
+        package = "_global_" if part.group == "algo" else None
         if part.page is not None:
-            found = _user_file(self, part.page, path)
-            if part.name_key and OmegaConf.select(found.config, part.name_key) is None:
-                OmegaConf.update(found.config, part.name_key, part.name, force_add=True)
-            return ConfigResult(self.provider, self.full_path(), found.config, header)
+            values, _ = _user_file(part.page, path)
+            if part.name_key and check.lookup(part.name_key, values) in (check.ABSENT, None):
+                _set(values, part.name_key, part.name)
+            return Content(values, package)
         values = {"name": part.name, **part.values()}
         if part.group == "network":
             values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
@@ -157,7 +187,7 @@ class UnwrittenNames(ConfigSource):
             values = _algorithm(part, values, self.folders)
         if part.group == loggers.SECTION:
             values = {part.name: part.values()}
-        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(values), header)
+        return Content(values, package)
 
     def is_group(self, config_path: str) -> bool:
         return config_path == "env"
@@ -186,7 +216,11 @@ class SearchPath(SearchPathPlugin):
         for folder in self.folders[1:]:
             if folder.is_dir():
                 search_path.append("plugin", f"user://{folder}")
-        search_path.append("rlrun", "unwritten://" + os.pathsep.join(map(str, self.folders)))
+        search_path.append("rlrun", _unwritten(self.folders))
+
+
+def _unwritten(folders: Sequence[Path]) -> str:
+    return "unwritten://" + os.pathsep.join(map(str, folders))
 
 
 def _algorithm(part: Declared, values: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
@@ -305,41 +339,75 @@ class Part:
 class Composition:
     """A config composed from group choices only, before single settings are applied."""
 
-    config: DictConfig
-    choices: dict[str, str]
+    tree: dict[str, Any]
+    choices: dict[str, Any]
     folders: Sequence[Path]
     files: Sequence[ResultDefault]  # what was merged; later files override earlier ones
 
-    @cached_property
-    def tree(self) -> dict[str, Any]:
-        return _container(self.config, resolve=False)
-
     def values(self, words: Iterable[Word] = ()) -> dict[str, Any]:
         """Returns the config as plain values, with the words applied and interpolations resolved."""
-        config = copy.deepcopy(self.config)
-        OmegaConf.set_struct(config, False)
+        values = copy.deepcopy(self.tree)
         for word in words:
             section, _, name = word.key.rpartition(".")
             if word.is_deletion:
-                del OmegaConf.select(config, section)[name]
+                del check.lookup(section, values)[name]
             else:
-                value = check.fitted(word.values[0], check.lookup(word.key, self.tree))
-                _set(config, word.key, value)
-        return _settle(config, self.choices, self.folders)
+                _set(values, word.key, check.fitted(word.values[0], check.lookup(word.key, self.tree)))
+        return _settle(values, self.choices, self.folders)
 
 
-class MergingLoader(ConfigLoaderImpl):
-    """Hydra's loader, which also merges some of the files of its last composition."""
+class Files(ConfigRepository):
+    """The files of `conf` folders, as Hydra asks for them, without those of Hydra itself.
 
-    parts: list[ResultDefault]  # of the last composition; later files override earlier ones
+    Reads each one once; rlrun's own, which do not change while it runs, once in a process.
+    """
 
-    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
-        self.parts = defaults
-        return super()._compose_config_from_defaults_list(defaults, repo)
+    shipped: ClassVar[dict[str, ConfigResult]] = {}
 
-    def merged(self, parts: list[ResultDefault]) -> DictConfig:
-        """Returns the config of these files alone. Reads them again, because a composition changes what it merges."""
-        return super()._compose_config_from_defaults_list(parts, self.repository)
+    def __init__(self, folders: Sequence[Path]):
+        users = [UserFiles("plugin", f"user://{folder}") for folder in folders[1:] if folder.is_dir()]
+        unwritten = UnwrittenNames("rlrun", _unwritten(folders))
+        self.sources = [OwnFiles("rlrun", f"own://{sources.CONF}"), *users, unwritten]
+        self.others: dict[str, ConfigResult] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        known = self.shipped.get(config_path) or self.others.get(config_path)
+        if known is not None:
+            return known
+        source: Any = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None:
+            return None
+        values, package = source.content(config_path)
+        defaults = self._defaults(config_path, values.pop("defaults", []))
+        found = ConfigResult(source.provider, source.full_path(), values, {"package": package}, defaults)
+        read = self.shipped if source is self.sources[0] else self.others
+        read[config_path] = found
+        return found
+
+    def _defaults(self, config_path: str, listed: list[Any]) -> list[InputDefault]:
+        try:
+            defaults = self._create_defaults_list(config_path, OmegaConf.create(listed))
+        except ValueError as error:
+            raise ConfigError(_one_line(error)) from None
+        return [entry for entry in defaults if not _is_of_hydra(entry)]
+
+    def merged(self, parts: Iterable[ResultDefault]) -> dict[str, Any]:
+        """Returns the config of some files of a composition, of which later ones override earlier ones."""
+        tree: dict[str, Any] = {}
+        for part in parts:
+            file = self.load_config(f"{part.config_path}")
+            assert file is not None
+            values: Any = file.config
+            for name in reversed((part.package or "").split(".")):
+                if name:
+                    values = {name: values}
+            _merge(tree, values, tree)
+        return tree
+
+
+def _is_of_hydra(entry: InputDefault) -> bool:
+    """Returns whether an entry of a list of defaults chooses a part of Hydra's own config."""
+    return isinstance(entry, GroupDefault) and f"{entry.group}".startswith("hydra/")
 
 
 class Composer:
@@ -352,8 +420,10 @@ class Composer:
         hydra.version.setbase("1.3")
         for plugin in (UserFiles, UnwrittenNames, SearchPath):
             Plugins.instance().register(plugin)
-        self._loader = MergingLoader(create_config_search_path(PRIMARY))
+        self._loader = ConfigLoaderImpl(create_config_search_path(PRIMARY))
         self._parser = OverridesParser.create(config_loader=self._loader)
+        self._files = Files(folders)
+        self._words: dict[str, Word] = {}
         self._known: dict[tuple[str, ...], Composition] = {}
 
     @classmethod
@@ -363,6 +433,11 @@ class Composer:
 
     def read(self, text: str) -> Word:
         """Parses one override. Raises ConfigError if it is malformed."""
+        if text not in self._words:
+            self._words[text] = self._read(text)
+        return self._words[text]
+
+    def _read(self, text: str) -> Word:
         key, equals, value = text.partition("=")
         text = check.full_key(key, value) + equals + value
         try:
@@ -400,9 +475,9 @@ class Composer:
 
     def expand(self, words: Sequence[str]) -> list[list[str]]:
         """Returns the words of every job of a sweep, in Hydra's order; without a sweep, one job with all words."""
-        overrides = self._parser.parse_overrides(list(words))
-        if not any(override.is_sweep_override() for override in overrides):
+        if not any(self.read(word).is_sweep for word in words):
             return [list(words)]
+        overrides = self._parser.parse_overrides(list(words))
         discrete = [override for override in overrides if not _is_drawn(override)]
         return [list(job) for job in BasicSweeper.split_arguments(discrete, None)[0]]
 
@@ -421,20 +496,19 @@ class Composer:
 
     def _composed(self, choices: Sequence[str]) -> Composition:
         try:
-            config = self._load(choices)
-        except (HydraException, OmegaConfBaseException) as error:
+            found = self._defaults(choices)
+        except HydraException as error:
             fault = self._lacking_part(choices, error) or self._unknown_name(error)
             raise ConfigError(fault or _one_line(error)) from None
-        chosen = dict(config.hydra.runtime.choices)
-        OmegaConf.set_struct(config, False)
-        _empty(config, chosen, self.folders)
-        return self._composition(config, chosen)
+        chosen = found.overrides.known_choices
+        tree = self._files.merged(found.defaults)
+        _empty(tree, chosen, self.folders)
+        return self._composition(tree, chosen, found.defaults)
 
-    def _composition(self, config: DictConfig, chosen: dict[str, str]) -> Composition:
-        OmegaConf.set_struct(config, False)
-        del config["hydra"]
-        _forget(config, chosen, self.folders)
-        return Composition(config, chosen, self.folders, self._loader.parts)
+    def _composition(self, tree: dict[str, Any], chosen: dict[str, Any], files: Sequence[ResultDefault]) -> Composition:
+        tree.pop("hydra", None)
+        _forget(tree, chosen, self.folders)
+        return Composition(tree, chosen, self.folders, files)
 
     def _without_effect(self, found: Composition) -> Iterator[str]:
         """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
@@ -457,19 +531,19 @@ class Composer:
         Each file is compared with the composition of all others.
         """
         group = chosen.partition("/")[0]
-        parts = self._loader.parts
+        parts = found.files
         for place, part in enumerate(parts):
             path = f"{part.config_path}"
             file = sources.users_file(path, self.folders)
             if file is None or not path.startswith(f"{group}/") or not sources.is_whole(path):
                 continue
-            others = self._loader.merged([other for other in parts if other is not part])
-            tree = self._composition(others, found.choices).tree
-            values = _container(self._loader.merged([part]), resolve=False)
+            others = [other for other in parts if other is not part]
+            tree = self._composition(self._files.merged(others), found.choices, others).tree
+            values = self._files.merged([part])
             found_faults = [*check.refused(values)] or [*faults(values, tree)]
             if path == chosen:
                 later = [other for other in parts[place + 1 :] if f"{other.config_path}".startswith(f"{group}/")]
-                found_faults += effects.replaced(values, _container(self._loader.merged(later), resolve=False))
+                found_faults += effects.replaced(values, self._files.merged(later))
             yield from (f"{sources.label(file)}: {fault}" for fault in found_faults)
 
     def parts(self, choices: Sequence[str]) -> list[Part]:
@@ -480,8 +554,10 @@ class Composer:
                 parts.append(Part(file.config_path, file.package or ""))
         return parts
 
-    def _load(self, choices: Sequence[str]) -> DictConfig:
-        return self._loader.load_configuration("train", list(choices), RunMode.RUN)
+    def _defaults(self, choices: Sequence[str]) -> DefaultsList:
+        """Returns the files that `train.yaml` and the choices merge. Raises HydraException."""
+        overrides = self._parser.parse_overrides(list(choices))
+        return create_defaults_list(self._files, "train", overrides, prepend_hydra=False, skip_missing=False)
 
     def _lacking_part(self, choices: Sequence[str], error: Exception) -> str | None:
         """Returns the fault of a file that sets a part which the choice of another group lacks; None for other errors.
@@ -503,7 +579,7 @@ class Composer:
         fitting = []
         for name in sources.options(group, self.folders):
             with contextlib.suppress(HydraException):
-                self._load([*others, choice(group, name)])
+                self._defaults([*others, choice(group, name)])
                 fitting.append(name)
         line = f"{chosen or group}: has no part {part}, which {chooser} sets"
         return f"{line}; {group} may be {', '.join(fitting)}"
@@ -543,10 +619,10 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
         runtime = HydraConfig.get()
         typed = list(map(as_typed, runtime.overrides.task))
         choices = dict(runtime.runtime.choices)
-        OmegaConf.set_struct(config, False)
-        _empty(config, choices, folders, typed)
-        _forget(config, choices, folders)
-        job(_settle(config, choices, folders), typed)
+        tree = _container(config, resolve=False)
+        _empty(tree, choices, folders, typed)
+        _forget(tree, choices, folders)
+        job(_settle(tree, choices, folders), typed)
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["rlrun", *flags, *words]
@@ -562,12 +638,46 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
             os.environ["HYDRA_FULL_ERROR"] = before[1]
 
 
-def _set(config: DictConfig, key: str, value: Any) -> None:
-    """Sets a value of a config. A section is merged with the present one; {} empties it."""
-    OmegaConf.update(config, key, value, merge=value != {}, force_add=True)
+def _merge(tree: dict[str, Any], values: dict[str, Any], root: dict[str, Any]) -> None:
+    """Merges values into a tree, section by section; the values override. `???` overrides nothing.
+
+    root: the tree in which a section may be a reference to another, which is copied before it is merged.
+    """
+    for key, value in values.items():
+        known = _referred(tree.get(key), root)
+        if isinstance(known, dict) and isinstance(value, dict):
+            tree[key] = known
+            _merge(known, value, root)
+        elif value != check.MISSING or key not in tree:
+            tree[key] = copy.deepcopy(value)
 
 
-def _empty(config: DictConfig, choices: dict[str, str], folders: Sequence[Path], words: Sequence[str] = ()) -> None:
+def _referred(value: Any, root: dict[str, Any]) -> Any:
+    """Returns a copy of the section that a value refers to, as `${env.kwargs}` does, or the value itself."""
+    if isinstance(value, str) and (reference := check.REFERENCE.fullmatch(value)):
+        return copy.deepcopy(check.lookup(reference[1], root))
+    return value
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Sets a value of a config. A section is merged with the present one; {} empties it. Raises ConfigError if the key
+    lies in a list."""
+    *sections, name = key.split(".")
+    home = tree
+    for place, section in enumerate(sections):
+        inner = _referred(home.get(section), tree)
+        if isinstance(inner, list):
+            whole = ".".join(sections[: place + 1])
+            raise ConfigError(f"{key}: {whole} is a list; set the whole list, as in {whole}={check.show(inner)}")
+        home[section] = inner if isinstance(inner, dict) else {}
+        home = home[section]
+    if value == {}:
+        home[name] = {}
+    else:
+        _merge(home, {name: value}, tree)
+
+
+def _empty(tree: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path], words: Sequence[str] = ()) -> None:
     """Empties the sections that the user's preset or the words set to {}, because a merge with {} changes nothing.
 
     words: settings that the config has already.
@@ -577,38 +687,38 @@ def _empty(config: DictConfig, choices: dict[str, str], folders: Sequence[Path],
     own = {} if file is None else dict(check.leaves(sources.content(file)))
     for key, value in own.items():
         if value == {} and not any(word == key or word.startswith(f"{key}.") for word in typed):
-            _set(config, key, {})
+            _set(tree, key, {})
     for key, text in typed.items():
         if text == "{}":
-            _set(config, key, {})
+            _set(tree, key, {})
 
 
-def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> None:
+def _forget(tree: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path]) -> None:
     """Removes keys that the chosen parts do not have.
 
     Such keys remain if an algorithm or preset sets keys of its default part, but the user chooses another part.
     """
     for group, name in choices.items():
-        section = OmegaConf.select(config, group.replace("/", "."))
-        if "/" in group and isinstance(section, DictConfig):
+        section = check.lookup(group.replace("/", "."), tree)
+        if "/" in group and isinstance(section, dict):
             for key in set(section) - sources.own_keys(f"{group}/{name}", folders):
                 del section[key]
 
 
-def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> dict[str, Any]:
+def _settle(values: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
     """Returns plain values with interpolations resolved, and with `name` and `preset` set from the choices.
 
     Raises ConfigError for values that `check.refused` does not allow, or if an interpolation cannot be resolved.
     """
-    written = _container(config, resolve=False)
-    if unsafe := list(check.refused(written)):
+    if unsafe := list(check.refused(values)):
         raise ConfigError(*unsafe)
-    if check.expands(written):
-        raise ConfigError("the values that ${...} refers to are too large; write the values themselves")
-    try:
-        values = _container(config, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(_one_line(error)) from None
+    if check.refers(values):
+        if check.expands(values):
+            raise ConfigError("the values that ${...} refers to are too large; write the values themselves")
+        try:
+            values = _container(OmegaConf.create(values), resolve=True)
+        except OmegaConfBaseException as error:
+            raise ConfigError(_one_line(error)) from None
     chosen = choices.get("preset")
     if choices["algo"] == NO_ALGO:  # as in `rlrun show env=CartPole`
         del values["algo"]
