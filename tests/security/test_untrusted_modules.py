@@ -63,6 +63,21 @@ def test_stored_env_ids_import_no_module(
     assert not (run.parent / "IMPORTED").exists() and module not in sys.modules
 
 
+@pytest.mark.parametrize(
+    "env_id", [":CartPole-v1", ":evil:Mine-v0", " evil:Mine-v0", "evil.py:Mine-v0", "gymnasium:make", ":"]
+)
+def test_malformed_env_ids_are_refused_in_one_line(
+    run: Path, env_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename_env(run, env_id)
+    (run.parent / "None.py").write_text(MODULE)
+    monkeypatch.chdir(run.parent)
+    assert main(["eval", "run", "episodes=1"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: run") or line.startswith("error: env.id='gymnasium:make'"), line
+    assert not (run.parent / "IMPORTED").exists() and "None" not in sys.modules
+
+
 def test_a_branch_imports_no_module_either(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

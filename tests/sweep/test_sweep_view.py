@@ -151,6 +151,8 @@ def test_driver_reports_runs_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         def prepare(self, job: RungJob, trial: Any) -> None: ...
 
+        def check(self, job: RungJob, trial: Any) -> None: ...
+
         def is_running(self, job: RungJob) -> bool:
             return False
 

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
 
@@ -12,6 +13,12 @@ MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or a
 def _off(value: Any) -> Any:
     """Converts False to "off", because YAML reads a bare `off` as false."""
     return "off" if value is False else value
+
+
+def _id(value: str) -> str:
+    if value.startswith(":"):
+        raise PydanticCustomError("id", "Input should be an id, like Name-v1 or module:Name-v1")
+    return value
 
 
 @config
@@ -30,7 +37,7 @@ class NormalizeConfig:
 class EnvConfig:
     """The section `env`."""
 
-    id: str
+    id: Annotated[str, AfterValidator(_id)]
     num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
     backend: Literal["sync", "async", "native", "torch", "envpool", "jax"]
     kwargs: dict[str, Any]

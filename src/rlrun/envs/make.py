@@ -217,8 +217,9 @@ def _register_by_convention(holder: ModuleType, key: str) -> None:
         holders.append(importing(inner, key))
     for module in holders:
         register = getattr(module, "register_envs", None)
-        # a module may have imported Gymnasium's function of this name
-        if inspect.isfunction(register) and register.__module__.startswith(holder.__name__):
+        # a module may have imported Gymnasium's function of this name, which takes a module
+        is_own = inspect.isfunction(register) and register.__module__.startswith(holder.__name__)
+        if is_own and not inspect.signature(register).parameters:
             register()
 
 

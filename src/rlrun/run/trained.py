@@ -164,7 +164,9 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
         line = f"{path / CONFIG} has an earlier format; added settings: {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
     module, name = module_of(config.env.id), config.env.id.rpartition(":")[2]
-    named = [*config.plugins, *filter(None, [module])]
+    named = [*config.plugins]
+    if module is not None:
+        named.append(module)
     missing = [reference for reference in dict.fromkeys(named) if typed_again(reference) is None]
     if missing:
         again = ",".join(typed_again(reference) or reference for reference in dict.fromkeys(named))
