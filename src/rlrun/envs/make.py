@@ -218,8 +218,9 @@ def _register_by_convention(holder: ModuleType, key: str) -> None:
     for module in holders:
         register = getattr(module, "register_envs", None)
         # a module may have imported Gymnasium's function of this name, which takes a module
-        is_own = inspect.isfunction(register) and register.__module__.startswith(holder.__name__)
-        if is_own and not inspect.signature(register).parameters:
+        if not inspect.isfunction(register) or inspect.signature(register).parameters:
+            continue
+        if register.__module__.startswith(holder.__name__):
             register()
 
 
