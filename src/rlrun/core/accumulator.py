@@ -149,16 +149,21 @@ def sums(state: dict[str, Any]) -> Sums:
 LOSSES = ("loss/actor", "loss/critic")
 
 
+def mean_of(updates: Iterable[Metrics]) -> Metrics:
+    """Returns the means of the metrics of several updates, such as those of the minibatches of an epoch."""
+    means = Accumulator()
+    for metrics in updates:
+        means.add(metrics)
+    return means.drain()
+
+
 def over_epochs(epochs: list[Metrics]) -> Metrics:
     """Returns the means of the metrics of several epochs.
 
     With more than one epoch, also the losses of the first and of the last: `loss/critic_first_epoch`,
     `loss/critic_last_epoch`. They show what the update has changed.
     """
-    means = Accumulator()
-    for metrics in epochs:
-        means.add(metrics)
-    result = means.drain()
+    result = mean_of(epochs)
     if len(epochs) > 1:
         for name in LOSSES:
             if name in epochs[0]:

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from rlrun.agents.entropy.components import default_targets, entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
-from rlrun.agents.policy.columns import columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import check_division, minibatches
-from rlrun.core.accumulator import Accumulator, over_epochs
+from rlrun.core.accumulator import mean_of, over_epochs
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
@@ -104,63 +103,43 @@ class A2C(Agent):
         metrics = self.entropy.follow(self.policy, rollout)  # adjusts alpha, unless it is fixed
         data = self.advantages(rollout)
         metrics |= self.critic.explained_variance(data)
-        # a critic that learns before the policy may compute the advantages again, with its new values
-        data, fitted = self.critic.fit_first(data, lambda: self.advantages(rollout), self.minibatches, ctx.progress)
-        metrics |= fitted
+        metrics |= self.critic.fit_first(data, self.minibatches, ctx.progress)
+        if self.critic.advantage_after_fit:
+            data = self.advantages(rollout)
         data["advantage"] = self.advantage.normalise_rollout(data["advantage"], data["weight"])
         epochs: list[Metrics] = []
         for epoch in self.minibatches(data, self.cfg.epochs):
-            self.start_epoch(ctx.progress)
-            means = Accumulator()
-            for batch in epoch:
-                means.add(self.update_minibatch(batch))
-                means.add(self.critic.fit_after(batch))
-            epochs.append(means.drain())
+            self.optim.tick(ctx.progress)
+            self.critic.start_epoch(ctx.progress)
+            epochs.append(mean_of(self.update_minibatch(batch) | self.critic.fit_after(batch) for batch in epoch))
             if self.cfg.target_kl is not None and epochs[-1].get("loss/kl", 0.0) > 1.5 * self.cfg.target_kl:
                 break
         return metrics | over_epochs(epochs)
 
-    def report(self) -> Metrics:
-        return self.policy.report()
-
     def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Iterator[list[Batch]]:
-        """Yields the minibatches of every epoch. size: None takes that of the config.
-
-        The minibatches of a recurrent network are sequences as long as the steps of its backpropagation through time
-        (`memory.sequence_length`); those of others are single steps.
-        """
+        """Yields the minibatches of every epoch: single steps, or sequences for a recurrent network. size: None takes
+        that of the config."""
         size = size or self.cfg.minibatch_size
         return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length, self.cfg.num_minibatches)
-
-    def start_epoch(self, progress: float) -> None:
-        """Updates scheduled hyperparameters. progress: fraction of the run that is done, 0 to 1."""
-        self.optim.tick(progress)
-        self.critic.start_epoch(progress)
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
         """Returns the data for the losses, [time, env, ...]: entries of the rollout, `value`, `return` and
-        `advantage`.
-
-        With several rewards, `value` and `return` are [time, env, rewards]; `advantage` [time, env] is their weighted
-        sum.
-        """
+        `advantage`."""
         values, next_values = self.critic.values(rollout)
         log_prob = self.advantage.old_log_prob(self.policy, rollout, self.memory.sequence_length)
         log_ratio = log_prob - rollout["log_prob"]  # 0, unless the rollout was collected by an earlier policy
-        advantages, returns = [], []
-        for column in columns(rollout, values, next_values, self.cfg.gamma, self.spec.bonuses):
-            advantage, target = self.advantage.estimate(column, log_ratio)
-            advantages.append(advantage)
-            returns.append(target)
+        advantage, returns = self.advantage.estimates(
+            rollout, values, next_values, log_ratio, self.cfg.gamma, self.spec.bonuses
+        )
         return {
             "obs": rollout["obs"],
             "action": rollout["action"],
             "log_prob": log_prob,
             "weight": rollout["weight"],
             "value": values,
-            "return": torch.stack(returns, -1).view_as(values),
-            "advantage": mixed(advantages, self.spec.bonuses, rollout.get("reward_weights")),
+            "return": returns,
+            "advantage": advantage,
         }
 
     @kernel
@@ -196,3 +175,6 @@ class A2C(Agent):
         log_prob: current log-probability of the stored action. log_ratio: log_prob minus the stored log-probability.
         """
         return -average(log_prob * advantage, weight), {}
+
+    def report(self) -> Metrics:
+        return self.policy.report()

@@ -1,17 +1,19 @@
 """The part `algo.advantage`: the estimator of advantages and value targets of on-policy agents."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-from rlrun.agents.policy.columns import Column
+from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.buffers.rollout import per_step
 from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import standardise
 from rlrun.functional.returns import gae, td_lambda, vtrace
 from rlrun.settings import Fraction, PositiveFloat, Scheduled, config, register
-from rlrun.types import Batch
+from rlrun.types import Batch, Bonus
 
 
 class AdvantageEstimator(nn.Module):
@@ -34,6 +36,27 @@ class AdvantageEstimator(nn.Module):
         length: number of timesteps of the sequences that the policy learns from, as in `minibatches`.
         """
         return rollout["log_prob"]
+
+    def estimates(
+        self,
+        rollout: Batch,
+        values: Tensor,
+        next_values: Tensor,
+        log_ratio: Tensor,
+        gamma: float,
+        bonuses: Sequence[Bonus],
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the advantages, [time, env], and the value targets in the shape of the values.
+
+        With several rewards, values are [time, env, rewards], and the advantages are their weighted sum. log_ratio: as
+        in `estimate`.
+        """
+        advantages, returns = [], []
+        for column in columns(rollout, values, next_values, gamma, bonuses):
+            advantage, target = self.estimate(column, log_ratio)
+            advantages.append(advantage)
+            returns.append(target)
+        return mixed(advantages, bonuses, rollout.get("reward_weights")), torch.stack(returns, -1).view_as(values)
 
     def estimate(self, column: Column, log_ratio: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the advantages and the value targets for one reward column, both [time, env].

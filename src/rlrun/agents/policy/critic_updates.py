@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.rollout import continues
-from rlrun.core.accumulator import Accumulator, over_epochs
+from rlrun.core.accumulator import mean_of, over_epochs
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
@@ -27,6 +27,7 @@ class CriticUpdate(nn.Module):
     """A critic V(s) with one output per reward column. `agent` is the Config of the agent."""
 
     in_policy_loss: ClassVar[bool] = False  # whether the policy's optimiser also trains the critic, in one loss
+    advantage_after_fit: bool = False  # whether the advantages are computed again after `fit_first`
     policy_role: ClassVar[str | None] = "actor"  # role of the policy's torso; None: policy and critic share the torso
     network: Value
 
@@ -79,12 +80,9 @@ class CriticUpdate(nn.Module):
             error = error.sum(-1)
         return average(error, weight)
 
-    def fit_first(
-        self, data: Batch, advantages: Callable[[], Batch], epochs: Epochs, progress: float
-    ) -> tuple[Batch, Metrics]:
-        """Trains the critic before the policy, if this part does so. Returns the data for the policy update, and
-        metrics."""
-        return data, {}
+    def fit_first(self, data: Batch, epochs: Epochs, progress: float) -> Metrics:
+        """Trains the critic before the policy, if this part does so, and returns metrics."""
+        return {}
 
     def start_epoch(self, progress: float) -> None:
         """Updates schedules at the start of every epoch of the policy. progress: 0 to 1 over the run."""
@@ -186,19 +184,16 @@ class FirstUpdate(OwnUpdate):
         minibatch_size: Size | None
         advantage_after_fit: bool
 
-    def fit_first(
-        self, data: Batch, advantages: Callable[[], Batch], epochs: Epochs, progress: float
-    ) -> tuple[Batch, Metrics]:
+    def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+        super().__init__(cfg, agent, parts, policy_torso, columns)
+        self.advantage_after_fit = cfg.advantage_after_fit
+
+    def fit_first(self, data: Batch, epochs: Epochs, progress: float) -> Metrics:
         fitted: list[Metrics] = []
         for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size):
             self.optim.tick(progress)
-            means = Accumulator()
-            for batch in epoch:
-                means.add(self.fit(batch))
-            fitted.append(means.drain())
-        if self.cfg.advantage_after_fit:
-            data = advantages()
-        return data, over_epochs(fitted)
+            fitted.append(mean_of(self.fit(batch) for batch in epoch))
+        return over_epochs(fitted)
 
 
 @register("critic_update", "none")
