@@ -11,7 +11,7 @@ COUNTER = runpy.run_path(str(Path(__file__).parents[2] / "scripts/any"))
 BUDGET = {
     "__init__": 1,
     "addons": 114,
-    "agents": 448,
+    "agents": 447,
     "bench": 7,
     "buffers": 151,
     "callbacks": 3,
