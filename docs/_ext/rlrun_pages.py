@@ -28,9 +28,11 @@ from sphinx.util.docutils import SphinxDirective
 
 from rlrun.cli import COMMANDS, catalogue, learned, main
 from rlrun.config import foreign_words, sources
+from rlrun.config.contents import Contents
 from rlrun.settings import registry
 
 DOCS = Path(__file__).parents[1]
+CONTENTS = Contents([sources.CONF])
 PAPERS = {  # pattern of a paper -> beginning of its address
     r"arXiv (\d{4}\.\d{4,5})": "https://arxiv.org/abs/",
     r"doi (10\.[^\s);,]+)": "https://doi.org/",
@@ -95,7 +97,7 @@ class Algorithm(Generated):
     def markdown(self, name: str) -> str:
         file = algorithms()[name]
         rows = [
-            ("family", FAMILIES[catalogue.family(file)]),
+            ("family", FAMILIES[catalogue.family(name, CONTENTS)]),
             ("actions", ", ".join(_spaces(name, "Actions"))),
             ("observations", ", ".join(_spaces(name, "Observations"))),
             ("learned here", learned.of_algorithm(name)),
@@ -145,7 +147,7 @@ class AlgorithmSource(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        cls = registry.lookup("algo", sources.registered_name(algorithms()[self.arguments[0]]) or "")
+        cls = registry.lookup("algo", CONTENTS.registered_name(self.arguments[0]))
         found: list[nodes.Node] = []
         for part in cls.__mro__:
             if not part.__module__.startswith("rlrun.agents."):
@@ -166,7 +168,7 @@ class AlgorithmIndex(Generated):
         families: dict[str, list[tuple[str, str, str]]] = {}
         for name, file in algorithms().items():
             row = (f"[{name}]({name}.md)", linked(sources.notes(file).headline), learned.of_algorithm(name))
-            families.setdefault(catalogue.family(file), []).append(row)
+            families.setdefault(catalogue.family(name, CONTENTS), []).append(row)
         parts = []
         for family, title in FAMILIES.items():
             parts.append(f"**{title}**\n\n" + table(("algorithm", "what it is", "learned here"), families[family]))
@@ -212,7 +214,7 @@ def command(name: str) -> str:
     """Returns a command that trains an algorithm, with the settings of its longest stored run if there is one."""
     result = next(iter(learned.results().get(name, ())), None)
     if result is None:
-        env = ENVS.get(name) or ENVS[catalogue.family(algorithms()[name])]
+        env = ENVS.get(name) or ENVS[catalogue.family(name, CONTENTS)]
         return f"rlrun train algo={name} env={env} {DATA.get(name, '')}".rstrip()
     return f"rlrun train algo={name} env={result.env} {result.settings}".rstrip()
 

@@ -17,7 +17,7 @@ BUDGET = {
     "callbacks": 3,
     "cli": 49,
     "cluster": 7,
-    "config": 196,
+    "config": 191,
     "core": 90,
     "datasets": 18,
     "engine": 144,

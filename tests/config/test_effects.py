@@ -239,7 +239,7 @@ def test_values_of_a_class_that_a_base_in_its_yaml_replaces_are_refused():
         (
             {"own/preset/mine.yaml": "defaults: [{a: b, c: d}]\nalgo: {gamma: 0.5}"},
             ["preset=mine"],
-            "In preset/mine: Too many keys in default item {'a': 'b', 'c': 'd'}",
+            "own/preset/mine.yaml: defaults: {a: b, c: d}: must be a name, or a group: name",
         ),
         (
             {"own/preset/mine.yaml": "env: {kwargs: {when: 2020-01-01}}"},

@@ -8,7 +8,7 @@ import pytest
 
 from rlrun.cli import main
 from rlrun.config import sources
-from rlrun.config.compose import preset_file
+from rlrun.config.contents import Contents
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.run.assemble import build_loop
@@ -59,9 +59,9 @@ def test_algorithm_of_the_user_has_the_preset_of_its_base_below_its_own_values(t
 
 
 def test_shipped_algorithms_have_only_presets_of_their_own_name() -> None:
-    folders = [sources.CONF]
+    contents = Contents([sources.CONF])
     derived = ("recurrent_sac-Pendulum", "ppo1-Pendulum", "double_dqn-LunarLander", "sac_hold-Pendulum")
-    assert not [name for name in derived if preset_file(name, folders) not in (None, name)]
+    assert not [name for name in derived if contents.preset_file(name) not in (None, name)]
 
 
 @pytest.mark.parametrize(("word", "count"), [("seed=0", 1), ("preset=none", 0)])

@@ -10,6 +10,7 @@ from pages import ROOT
 from reader import composed
 
 from rlrun.config import check, sources
+from rlrun.config.contents import Contents
 
 pytest.importorskip("sphinx")
 sys.path.insert(0, str(ROOT / "docs/_ext"))
@@ -23,12 +24,13 @@ KEY = re.compile(r"`((?:algo|network|env|trainer)\.[a-z_.]+)[`=]")
 def keys_of_parts() -> set[str]:
     """Returns the keys of all parts that may be chosen, such as `algo.buffer.alpha`."""
     found = set()
+    contents = Contents([sources.CONF])
     for group, files in sources.groups([sources.CONF]).items():
         if not group.startswith(("algo.", "network")):
             continue
         for name, file in files.items():
             if sources.content(file):
-                keys = sources.own_keys(f"{group.replace('.', '/')}/{name}", [sources.CONF])
+                keys = contents.own_keys(f"{group.replace('.', '/')}/{name}")
                 found |= {f"{group}.{key}" for key in keys}
     return found
 

@@ -13,6 +13,7 @@ from rlrun.cli import learned
 from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
 from rlrun.config import check, sources
+from rlrun.config.contents import Contents
 from rlrun.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def list(words: Sequence[str]) -> int:
         print(LIST_HELP)
         return 0
     plugins = sources.named_plugins(words)
-    groups = sources.groups(sources.folders(plugins))
+    contents = Contents(sources.folders(plugins))
+    groups = sources.groups(contents.folders)
     known = [*groups, *WITHOUT_FILES]
     names = []
     faults = []
@@ -72,9 +74,9 @@ def list(words: Sequence[str]) -> int:
             print_columns(_parts(name, plugins))
             continue
         if name == "algo":
-            print_columns([*_algorithms(groups[name])])
+            print_columns([*_algorithms(groups[name], contents)])
         elif name == "preset":
-            print_columns([*_presets(groups[name])])
+            print_columns([*_presets(groups[name], contents)])
         else:
             print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
@@ -83,9 +85,9 @@ def list(words: Sequence[str]) -> int:
     return 0
 
 
-def _algorithms(files: dict[str, Path]) -> Iterator[tuple[str, str, str]]:
+def _algorithms(files: dict[str, Path], contents: Contents) -> Iterator[tuple[str, str, str]]:
     """Yields the rows of all algorithms by family: name, what was learned with it, and description."""
-    families = {name: family(file) for name, file in files.items()}
+    families = {name: family(name, contents) for name in files}
     yield "algorithm", "learned here", "meaning"
     for title in sorted({*families.values()}):
         yield "", "", ""
@@ -95,33 +97,22 @@ def _algorithms(files: dict[str, Path]) -> Iterator[tuple[str, str, str]]:
                 yield name, learned.of_algorithm(name), _describe("algo", file)
 
 
-def _presets(files: dict[str, Path]) -> Iterator[tuple[str, str, str, str]]:
+def _presets(files: dict[str, Path], contents: Contents) -> Iterator[tuple[str, str, str, str]]:
     """Yields the rows of all presets: name, what was learned with it, description, and the keys that it sets."""
     yield "preset", "learned here", "meaning", "what it sets"
     for name, file in files.items():
-        keys = ", ".join(_tuned(file)) or "only the length of the run"
+        tuned: dict[str, None] = {}
+        for base in contents.based(f"preset/{name}"):
+            tuned |= dict.fromkeys(key for key, _ in check.leaves(base.values) if not key.startswith("trainer."))
+        keys = ", ".join(tuned) or "only the length of the run"
         yield name, learned.of_preset(name), _describe("preset", file), f"Sets {keys}."
 
 
-def _tuned(file: Path) -> Sequence[str]:
-    """Returns the keys that a preset and the presets in its defaults set, without those of the trainer."""
-    tree = sources.content(file)
-    keys: dict[str, None] = {}
-    for base in tree.pop("defaults", []):
-        if base != "_self_":
-            keys |= dict.fromkeys(_tuned(file.with_name(f"{base}.yaml")))
-    keys |= dict.fromkeys(key for key, _ in check.leaves(tree) if not key.startswith("trainer."))
-    return [*keys]
-
-
-def family(file: Path) -> str:
-    """Returns the family of an algorithm: the folder of its class in rlrun/agents. Imports no agent.
-
-    file: its YAML file, or the Python file of a plug-in.
-    """
+def family(algo: str, contents: Contents) -> str:
+    """Returns the family of an algorithm: the folder of its class in rlrun/agents. Imports no agent."""
     from rlrun.settings import registry
 
-    module = registry.modules()["algo"].get(sources.registered_name(file) or "")
+    module = registry.modules()["algo"].get(contents.registered_name(algo))
     if module is None:
         return "plug-ins"
     return module.split(".")[2]
@@ -307,12 +298,12 @@ def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word
     comment keeps the comment of an earlier file."""
     places: dict[str, str] = {}
     meanings: dict[str, str] = {}
-    for part in composer.parts(choices):
+    for file in composer.merges(choices):
         place, keys = "Gymnasium", {"id": ""}
-        if file := sources.find(f"{part.path}.yaml", composer.folders):
-            place, keys = sources.label(file), sources.notes(file).meanings
+        if file.file is not None:
+            place, keys = sources.label(file.file), sources.notes(file.file).meanings
         for name, meaning in keys.items():
-            key = f"{part.package}.{name}".lstrip(".")
+            key = f"{file.package}.{name}".lstrip(".")
             places[key] = place
             meanings[key] = meaning or meanings.get(key, "")
     for word in words:

@@ -8,17 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import GroupDefault, InputDefault, ResultDefault
+from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -31,8 +30,8 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlrun.config import check, declared, effects, loggers, preset_files, sources
-from rlrun.config.declared import Declared
+from rlrun.config import check, effects, loggers, sources
+from rlrun.config.contents import NO_ALGO, NO_ENV, Content, Contents, Default
 from rlrun.errors import ConfigError
 from rlrun.imports import is_path, module_of
 
@@ -48,160 +47,37 @@ NOT_FOUND = re.compile(r"Could not find '(?P<group>[^']+)/(?P<name>[^'/]+)'")  #
 PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
 KEYWORDS = ("true", "false", "null", "inf", "nan")
 NO_PRESET = "none"
-NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
+NO_VALUES = OmegaConf.create()
 
 
-class Content(NamedTuple):
-    """What a file of a `conf` folder holds, or would hold if it was written."""
+class ConfFiles(ConfigSource):
+    """Provides the files of `conf` folders to Hydra's own commands. The folders are listed in its path."""
 
-    values: dict[str, Any]
-    package: str | None  # the section that it sets; None: that of its group
-
-
-class OwnFiles(FileConfigSource):
-    """Provides rlrun's own files."""
+    def __init__(self, provider: str, path: str):
+        super().__init__(provider, path)
+        self.contents = Contents(list(map(Path, self.path.split(os.pathsep))))
 
     @staticmethod
     def scheme() -> str:
-        return "own"
-
-    def content(self, path: str) -> Content:
-        """Returns the content of a file. path: below the folder, with or without its ending."""
-        file = Path(self.path, self._normalize_file_name(path))
-        return Content(sources.content(file) or {}, _package(file))
+        return "rlrun"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return _result(self, config_path)
-
-
-class UserFiles(OwnFiles):
-    """Provides the files of a folder of the user: the conf folder of a plug-in, or a folder of `--config-dir`."""
-
-    @staticmethod
-    def scheme() -> str:
-        return "user"
-
-    def content(self, path: str) -> Content:
-        return _user_file(Path(self.path, self._normalize_file_name(path)), path.removesuffix(".yaml"))
-
-
-def _result(source: "OwnFiles | UnwrittenNames", config_path: str) -> ConfigResult:
-    """Returns the content of a file as Hydra reads it."""
-    values, package = source.content(config_path)
-    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(values), {"package": package})
-
-
-def _user_file(file: Path, path: str) -> Content:
-    """Returns the content of a user's YAML file. A preset or an algorithm sets keys of the whole config, whatever its
-    first line says. Raises ConfigError if the file is no YAML mapping, or holds other values than a config may.
-
-    path: the path below `conf` that Hydra asks for, without its ending.
-    """
-    values = sources.content(file) or {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{sources.label(file)}: must be a mapping of config keys to values")
-    if sources.is_empty(values):
-        raise ConfigError(f"{sources.label(file)}: sets nothing")
-    if not isinstance(values.get("defaults", []), list):
-        raise ConfigError(f"{sources.label(file)}: defaults: must be a list")
-    if faults := [f"{sources.label(file)}: {fault}" for fault in check.not_plain(values)]:
-        raise ConfigError(*faults)
-    if sources.is_whole(path):
-        return Content(values, "_global_")
-    return Content(values, _package(file))
-
-
-def _package(file: Path) -> str | None:
-    try:
-        return ConfigSource._get_header_dict(file.read_text(encoding="utf-8"))["package"]
-    except ValueError as error:
-        raise ConfigError(f"{sources.label(file)}: {error}") from None
-
-
-class UnwrittenNames(ConfigSource):
-    """Provides configs for names without a YAML file.
-
-    These are any Gymnasium id, a preset named with its environment's full id instead of the alias, parts in a Python
-    file of a plug-in, and `_none` as the algorithm. This source is last in the search path, so files take precedence.
-    environments.py checks that a Gymnasium id exists.
-    """
-
-    @staticmethod
-    def scheme() -> str:
-        return "unwritten"
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        return _result(self, config_path)
-
-    def content(self, path: str) -> Content:
-        """Returns the content that the file of a name would have. path: below `conf`."""
-        part = self._part(path)
-        if part is not None:
-            return self._of_part(part, path.removesuffix(".yaml"))
-        group, _, name = path.partition("/")
-        if group == "env":
-            base = "_atari" if "ALE/" in name else "_base"
-            return Content({"defaults": [base, "_self_"], "id": name}, None)
-        values: dict[str, Any] = {}
-        if group == "preset" and sources.is_preset_path(name):
-            values = preset_files.read(name, self.folders)
-        elif group == "preset":
-            values = self._preset(name)
-        return Content(values, "_global_")
+        found = self.contents.of(config_path.removesuffix(".yaml"))
+        assert found is not None
+        values = OmegaConf.create({"defaults": found.defaults} | found.values)
+        return ConfigResult(self.provider, self.full_path(), values, {"package": found.package})
 
     def is_config(self, config_path: str) -> bool:
-        group, _, name = config_path.partition("/")
-        if group == "env":
-            return bool(name) and not name.startswith("_")
-        if group == "preset":
-            return sources.is_preset_path(name) or preset_file(name, self.folders) not in (None, name)
-        return (group, name) == ("algo", NO_ALGO) or self._part(config_path) is not None
-
-    def _preset(self, name: str) -> dict[str, Any]:
-        """Returns the preset that a name without a file stands for.
-
-        If the user's algorithm takes it over from another, its own values stand above those of the preset.
-        """
-        derived = sources.base_preset(name, self.folders)
-        if derived is None:
-            return {"defaults": [preset_file(name, self.folders)]}
-        file, base = derived
-        return sources.content(file) | {"defaults": [base, "_self_"]}
-
-    def _part(self, path: str) -> Declared | None:
-        group, _, name = path.removesuffix(".yaml").rpartition("/")
-        return declared.find(group, name, sources.python_files(self.folders))
-
-    def _of_part(self, part: Declared, path: str) -> Content:
-        """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
-        package = "_global_" if part.group == "algo" else None
-        if part.page is not None:
-            values, _ = _user_file(part.page, path)
-            if part.name_key and check.lookup(part.name_key, values) in (check.ABSENT, None):
-                _set(values, part.name_key, part.name)
-            return Content(values, package)
-        values = {"name": part.name, **part.values()}
-        if part.group == "network":
-            values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
-        if part.group == "algo":
-            values = _algorithm(part, values, self.folders)
-        if part.group == loggers.SECTION:
-            values = {part.name: part.values()}
-        return Content(values, package)
+        return self.contents.of(config_path.removesuffix(".yaml")) is not None
 
     def is_group(self, config_path: str) -> bool:
-        return config_path == "env"
+        return _is_group(config_path, self.contents.folders)
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         return []
 
     def available(self) -> bool:
         return True
-
-    @property
-    def folders(self) -> Sequence[Path]:
-        """The conf folders, listed in the path of this source."""
-        return list(map(Path, self.path.split(os.pathsep)))
 
 
 class SearchPath(SearchPathPlugin):
@@ -213,60 +89,7 @@ class SearchPath(SearchPathPlugin):
     folders: Sequence[Path] = (sources.CONF,)
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        for folder in self.folders[1:]:
-            if folder.is_dir():
-                search_path.append("plugin", f"user://{folder}")
-        search_path.append("rlrun", _unwritten(self.folders))
-
-
-def _unwritten(folders: Sequence[Path]) -> str:
-    return "unwritten://" + os.pathsep.join(map(str, folders))
-
-
-def _algorithm(part: Declared, values: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
-    """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.
-
-    Raises ConfigError for an unknown part, or for keys that the part does not have.
-    """
-    around = part.around()
-    faults: list[str] = []
-    for section, settings in around.items():
-        name, place = settings["name"], f"{part.file.name}: {section}"
-        known = sources.options(f"algo.{section}", folders)
-        faults += _unknown([name], "name", known, place)
-        if name in known:
-            faults += _unknown(settings, "key", sources.own_keys(f"algo/{section}/{name}", folders), place)
-    if faults:
-        raise ConfigError(*faults)
-    chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
-    return {"defaults": ["_parts", *chosen, "_self_"], "algo": values | around}
-
-
-def _unknown(words: Iterable[str], kind: str, known: Iterable[str], place: str) -> Iterator[str]:
-    """Yields a fault for each word that is not known."""
-    for word in words:
-        if word not in known:
-            near = check.nearest(word, known)
-            yield f"{place}: {word}: unknown {kind}{near} (there are: {', '.join(sorted(known))})"
-
-
-def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
-    """Returns the preset of this name, or None if there is no such preset.
-
-    A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset with the alias,
-    sac-Pendulum. An algorithm of the user that derives from another has the presets of that one.
-    """
-    presets = sources.options("preset", where)
-    if not name or name in presets or sources.is_preset_path(name):
-        return name or None
-    for alias, file in sources.options("env", where).items():
-        algo = name.removesuffix(f"-{sources.env_id(file)}")
-        if algo != name and f"{algo}-{alias}" in presets:
-            return f"{algo}-{alias}"
-    derived = sources.base_preset(name, where)
-    if derived is None:
-        return None
-    return preset_file(derived[1], where)
+        search_path.append("rlrun", "rlrun://" + os.pathsep.join(map(str, self.folders)))
 
 
 @dataclass(frozen=True)
@@ -328,20 +151,12 @@ def as_typed(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One file of a composition."""
-
-    path: str  # `algo/loop/offpolicy`
-    package: str  # `algo.loop`
-
-
-@dataclass(frozen=True)
 class Composition:
     """A config composed from group choices only, before single settings are applied."""
 
     tree: dict[str, Any]
     choices: dict[str, Any]
-    folders: Sequence[Path]
+    contents: Contents
     files: Sequence[ResultDefault]  # what was merged; later files override earlier ones
 
     def values(self, words: Iterable[Word] = ()) -> dict[str, Any]:
@@ -353,51 +168,50 @@ class Composition:
                 del check.lookup(section, values)[name]
             else:
                 _set(values, word.key, check.fitted(word.values[0], check.lookup(word.key, self.tree)))
-        return _settle(values, self.choices, self.folders)
+        return _settle(values, self.choices, self.contents)
 
 
-class Files(ConfigRepository):
-    """The files of `conf` folders, as Hydra asks for them, without those of Hydra itself.
+class Files(IConfigRepository):
+    """Tells Hydra on which others each file of the `conf` folders is based, without files of Hydra itself."""
 
-    Reads each one once; rlrun's own, which do not change while it runs, once in a process.
-    """
-
-    shipped: ClassVar[dict[str, ConfigResult]] = {}
-
-    def __init__(self, folders: Sequence[Path]):
-        users = [UserFiles("plugin", f"user://{folder}") for folder in folders[1:] if folder.is_dir()]
-        unwritten = UnwrittenNames("rlrun", _unwritten(folders))
-        self.sources = [OwnFiles("rlrun", f"own://{sources.CONF}"), *users, unwritten]
-        self.others: dict[str, ConfigResult] = {}
+    def __init__(self, contents: Contents):
+        self.contents = contents
+        self._known: dict[str, ConfigResult] = {}
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        known = self.shipped.get(config_path) or self.others.get(config_path)
-        if known is not None:
-            return known
-        source: Any = self._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None:
-            return None
-        values, package = source.content(config_path)
-        defaults = self._defaults(config_path, values.pop("defaults", []))
-        found = ConfigResult(source.provider, source.full_path(), values, {"package": package}, defaults)
-        read = self.shipped if source is self.sources[0] else self.others
-        read[config_path] = found
-        return found
+        if config_path not in self._known:
+            found = self.contents.of(config_path)
+            if found is None:
+                return None
+            defaults = [_for_hydra(entry) for entry in found.entries() if not entry.path.startswith("hydra/")]
+            self._known[config_path] = ConfigResult("", "", NO_VALUES, {"package": found.package}, defaults)
+        return self._known[config_path]
 
-    def _defaults(self, config_path: str, listed: list[Any]) -> list[InputDefault]:
-        try:
-            defaults = self._create_defaults_list(config_path, OmegaConf.create(listed))
-        except ValueError as error:
-            raise ConfigError(_one_line(error)) from None
-        return [entry for entry in defaults if not _is_of_hydra(entry)]
+    def config_exists(self, config_path: str) -> bool:
+        return self.contents.of(config_path) is not None
+
+    def group_exists(self, config_path: str) -> bool:
+        return _is_group(config_path, self.contents.folders)
+
+    def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
+        return [*sources.options(group_name, self.contents.folders)]
+
+    def get_sources(self) -> list[ConfigSource]:
+        return []
+
+    def get_schema_source(self) -> ConfigSource:
+        raise NotImplementedError
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        raise NotImplementedError
 
     def merged(self, parts: Iterable[ResultDefault]) -> dict[str, Any]:
         """Returns the config of some files of a composition, of which later ones override earlier ones."""
         tree: dict[str, Any] = {}
         for part in parts:
-            file = self.load_config(f"{part.config_path}")
-            assert file is not None
-            values: Any = file.config
+            found = self.contents.of(f"{part.config_path}")
+            assert found is not None  # Hydra has listed it
+            values = found.values
             for name in reversed((part.package or "").split(".")):
                 if name:
                     values = {name: values}
@@ -405,9 +219,17 @@ class Files(ConfigRepository):
         return tree
 
 
-def _is_of_hydra(entry: InputDefault) -> bool:
-    """Returns whether an entry of a list of defaults chooses a part of Hydra's own config."""
-    return isinstance(entry, GroupDefault) and f"{entry.group}".startswith("hydra/")
+def _for_hydra(entry: Default) -> InputDefault:
+    if entry.name == "":
+        return ConfigDefault(path=entry.path, package=entry.package)
+    return GroupDefault(
+        group=entry.path, value=entry.name, package=entry.package, optional=entry.optional, override=entry.override
+    )
+
+
+def _is_group(path: str, folders: Sequence[Path]) -> bool:
+    """Returns whether a path is that of a folder in `conf` folders."""
+    return any((folder / path).is_dir() for folder in folders)
 
 
 class Composer:
@@ -415,14 +237,15 @@ class Composer:
 
     def __init__(self, folders: Sequence[Path]):
         self.folders = folders
+        self.contents = Contents(folders)
         SearchPath.folders = folders
         setup_globals()
         hydra.version.setbase("1.3")
-        for plugin in (UserFiles, UnwrittenNames, SearchPath):
+        for plugin in (ConfFiles, SearchPath):
             Plugins.instance().register(plugin)
         self._loader = ConfigLoaderImpl(create_config_search_path(PRIMARY))
         self._parser = OverridesParser.create(config_loader=self._loader)
-        self._files = Files(folders)
+        self._files = Files(self.contents)
         self._words: dict[str, Word] = {}
         self._known: dict[tuple[str, ...], Composition] = {}
 
@@ -502,13 +325,13 @@ class Composer:
             raise ConfigError(fault or _one_line(error)) from None
         chosen = found.overrides.known_choices
         tree = self._files.merged(found.defaults)
-        _empty(tree, chosen, self.folders)
+        _empty(tree, chosen, self.contents)
         return self._composition(tree, chosen, found.defaults)
 
     def _composition(self, tree: dict[str, Any], chosen: dict[str, Any], files: Sequence[ResultDefault]) -> Composition:
         tree.pop("hydra", None)
-        _forget(tree, chosen, self.folders)
-        return Composition(tree, chosen, self.folders, files)
+        _forget(tree, chosen, self.contents)
+        return Composition(tree, chosen, self.contents, files)
 
     def _without_effect(self, found: Composition) -> Iterator[str]:
         """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
@@ -516,7 +339,7 @@ class Composer:
             yield from effects.name_faults(group, name, found.tree, self.folders)
         yield from effects.unused_pages(self.folders)
         yield from effects.unused_environment_page(found.tree)
-        preset = preset_file(found.choices.get("preset"), self.folders)
+        preset = self.contents.preset_file(found.choices.get("preset"))
         if sources.users_file(f"preset/{preset}", self.folders):
             yield from self._file_faults(f"preset/{preset}", found, effects.preset_faults)
         algo = found.choices["algo"]
@@ -546,13 +369,13 @@ class Composer:
                 found_faults += effects.replaced(values, self._files.merged(later))
             yield from (f"{sources.label(file)}: {fault}" for fault in found_faults)
 
-    def parts(self, choices: Sequence[str]) -> list[Part]:
-        """Returns the files that `compose(choices)` merges, without Hydra's own. Later files override earlier ones."""
-        parts = []
-        for file in self.compose(choices).files:
-            if file.config_path and not file.config_path.startswith("hydra/"):
-                parts.append(Part(file.config_path, file.package or ""))
-        return parts
+    def merges(self, choices: Sequence[str]) -> Iterator[Content]:
+        """Yields the files that `compose(choices)` merges. Later files override earlier ones. In what it yields,
+        `package` is the section in which the keys lie, from the whole config on."""
+        for part in self.compose(choices).files:
+            found = self.contents.of(f"{part.config_path}")
+            assert found is not None
+            yield found._replace(package=part.package or "")
 
     def _defaults(self, choices: Sequence[str]) -> DefaultsList:
         """Returns the files that `train.yaml` and the choices merge. Raises HydraException."""
@@ -613,16 +436,16 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
     `job(values, words)` is called for each job of a sweep, in the process that the launcher chooses.
     """
-    folders = SearchPath.folders
+    contents = Contents(SearchPath.folders)
 
     def task(config: DictConfig) -> None:
         runtime = HydraConfig.get()
         typed = list(map(as_typed, runtime.overrides.task))
         choices = dict(runtime.runtime.choices)
         tree = _container(config, resolve=False)
-        _empty(tree, choices, folders, typed)
-        _forget(tree, choices, folders)
-        job(_settle(tree, choices, folders), typed)
+        _empty(tree, choices, contents, typed)
+        _forget(tree, choices, contents)
+        job(_settle(tree, choices, contents), typed)
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["rlrun", *flags, *words]
@@ -677,13 +500,13 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
         _merge(home, {name: value}, tree)
 
 
-def _empty(tree: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path], words: Sequence[str] = ()) -> None:
+def _empty(tree: dict[str, Any], choices: dict[str, Any], contents: Contents, words: Sequence[str] = ()) -> None:
     """Empties the sections that the user's preset or the words set to {}, because a merge with {} changes nothing.
 
     words: settings that the config has already.
     """
     typed = {word.partition("=")[0]: word.partition("=")[2] for word in words}
-    file = sources.users_file(f"preset/{preset_file(choices.get('preset'), folders)}", folders)
+    file = sources.users_file(f"preset/{contents.preset_file(choices.get('preset'))}", contents.folders)
     own = {} if file is None else dict(check.leaves(sources.content(file)))
     for key, value in own.items():
         if value == {} and not any(word == key or word.startswith(f"{key}.") for word in typed):
@@ -693,7 +516,7 @@ def _empty(tree: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path
             _set(tree, key, {})
 
 
-def _forget(tree: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path]) -> None:
+def _forget(tree: dict[str, Any], choices: dict[str, Any], contents: Contents) -> None:
     """Removes keys that the chosen parts do not have.
 
     Such keys remain if an algorithm or preset sets keys of its default part, but the user chooses another part.
@@ -701,11 +524,11 @@ def _forget(tree: dict[str, Any], choices: dict[str, Any], folders: Sequence[Pat
     for group, name in choices.items():
         section = check.lookup(group.replace("/", "."), tree)
         if "/" in group and isinstance(section, dict):
-            for key in set(section) - sources.own_keys(f"{group}/{name}", folders):
+            for key in set(section) - contents.own_keys(f"{group}/{name}"):
                 del section[key]
 
 
-def _settle(values: dict[str, Any], choices: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+def _settle(values: dict[str, Any], choices: dict[str, Any], contents: Contents) -> dict[str, Any]:
     """Returns plain values with interpolations resolved, and with `name` and `preset` set from the choices.
 
     Raises ConfigError for values that `check.refused` does not allow, or if an interpolation cannot be resolved.
@@ -725,7 +548,7 @@ def _settle(values: dict[str, Any], choices: dict[str, Any], folders: Sequence[P
     values["preset"] = None
     values["logger"] = loggers.switched(values["logger"])
     if chosen != NO_PRESET:
-        values["preset"] = preset_file(chosen, folders)
+        values["preset"] = contents.preset_file(chosen)
     if values["name"] is None and choices["algo"] != NO_ALGO and choices["env"] != NO_ENV:
         env = choices["env"]
         if is_path(module_of(env) or ""):

@@ -168,7 +168,7 @@ def composed(
 def _part_fault(word: Word, composition: Composition) -> str:
     """Returns the fault of choosing a part that the algorithm (or the network) does not have."""
     parts = []
-    for group in sources.groups(composition.folders):
+    for group in sources.groups(composition.contents.folders):
         if group.startswith(f"{word.section}.") and check.lookup(group, composition.tree) is not check.ABSENT:
             parts.append(group)
     line = f"{word.text}: {word.section}={composition.choices[word.section]} has no part {word.key}"

@@ -19,6 +19,7 @@ from rlrun.imports import advice, homes, installed_plugins, is_found, is_path, s
 
 NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
 NAME = re.compile(r"""\s*([^\[\]{}'"]*|'[^'"]*'|"[^'"]*")\s*""")  # of a choice, plain or in quotes
+HEADER = re.compile(r"#\s*@")
 CONF = Path(__file__).parents[1] / "conf"
 
 
@@ -257,45 +258,6 @@ def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
     return {name: found for name in sorted(names) if (found := options(name, where))}
 
 
-def own_keys(path: str, where: Sequence[Path]) -> set[str]:
-    """Returns the keys that a part's file sets, including keys of the files in its defaults and names of its parts."""
-    file = find(f"{path}.yaml", where)
-    if file is None:
-        return set()
-    if file.suffix == ".py":
-        group, _, name = path.rpartition("/")
-        part = declared.find(group, name, [file])
-        keys = {"name"}
-        if part is not None:
-            keys.update(part.values())
-        return keys
-    tree = content(file)
-    bases = tree.pop("defaults", [])
-    folder = path.rpartition("/")[0]
-    keys = set(tree)
-    for base in bases:
-        if isinstance(base, dict):  # `entropy@entropy: fixed` is a part in the section after the @
-            keys |= {group.rpartition("@")[2] for group in base}
-        elif base != "_self_":
-            base = base.removesuffix("@_here_")
-            keys |= own_keys(base[1:] if base.startswith("/") else f"{folder}/{base}", where)
-    return keys
-
-
-def registered_name(file: Path) -> str | None:
-    """Returns the registered name of the class that an algorithm's YAML file configures, itself or by its defaults."""
-    if file.suffix == ".py":
-        return None
-    values = content(file)
-    if name := values.get("algo", {}).get("name"):
-        return str(name)
-    for base in values.get("defaults", []):
-        beside = file.with_name(f"{base}.yaml")
-        if base != "_self_" and beside.exists() and (name := registered_name(beside)):
-            return name
-    return None
-
-
 def find(path: str, where: Sequence[Path]) -> Path | None:
     """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML.
 
@@ -326,6 +288,25 @@ def content(file: Path) -> Any:
         return copy.deepcopy(_parsed(file.read_text(encoding="utf-8")))
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(unreadable(label(file), error)) from None
+
+
+def package(file: Path) -> str | None:
+    """Returns the section that a YAML file sets by `# @package <section>` above its first line, or None.
+
+    Raises ConfigError for such a line in another form.
+    """
+    found = None
+    for line in filter(None, map(str.strip, file.read_text(encoding="utf-8").splitlines())):
+        if not HEADER.match(line):
+            break
+        words = line.lstrip("#").split()
+        if len(words) < 2:
+            raise ConfigError(f"{label(file)}: Expected header format: KEY VALUE, got {' '.join(words)!r}")
+        if len(words) > 2:
+            raise ConfigError(f"{label(file)}: Too many components in {' '.join(words)!r}")
+        if words[0] == "@package":
+            found = words[1]
+    return found
 
 
 @lru_cache(maxsize=1024)  # texts; rlrun's own are some 400

@@ -1,0 +1,258 @@
+"""What the files of `conf` folders hold, and on which other files each is based. Does not import Hydra.
+
+A name may stand for a file that nobody wrote: any Gymnasium id, a preset named with its environment's full id instead
+of the alias, a part in a Python file of a plug-in, and `_none` as the algorithm.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from rlrun.config import check, declared, loggers, preset_files, sources
+from rlrun.config.declared import Declared
+from rlrun.errors import ConfigError
+
+NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
+WHOLE = "_global_"  # package of a file that sets keys of the whole config
+ENTRY = re.compile(r"(?P<override>override )?(?P<optional>optional )?(?P<path>[^ @]+)(@(?P<package>[^ @]*))?")
+
+
+class Default(NamedTuple):
+    """An entry of a list of defaults, such as `override /algo/buffer@algo.buffer: replay`, or `_self_`."""
+
+    path: str  # /algo/buffer; without a name, the path of a file
+    package: str | None  # algo.buffer
+    name: Any = ""  # replay; a list of names adds several files, and null none
+    override: bool = False
+    optional: bool = False
+
+
+class Content(NamedTuple):
+    """What a file of a `conf` folder holds, or would hold if it was written."""
+
+    file: Path | None
+    package: str | None  # the section that it sets; None: that of its group
+    defaults: list[Any]  # the files on which it is based, as in YAML
+    values: dict[str, Any]
+
+    def entries(self) -> Iterator[Default]:
+        """Yields the defaults. Raises ConfigError for an entry in another form."""
+        for entry in self.defaults:
+            single = entry
+            name = ""
+            if isinstance(entry, dict) and len(entry) == 1:
+                ((single, name),) = entry.items()
+            found = ENTRY.fullmatch(single) if isinstance(single, str) else None
+            names = name if isinstance(name, list) else [name or ""]
+            if found is None or not all(isinstance(each, str) for each in names):
+                place = sources.label(self.file) if self.file else "a preset"
+                raise ConfigError(f"{place}: defaults: {check.show(entry)}: must be a name, or a group: name")
+            yield Default(found["path"], found["package"], name, bool(found["override"]), bool(found["optional"]))
+
+
+def of_values(file: Path | None, package: str | None, values: dict[str, Any]) -> Content:
+    """Returns the content of a file from what its YAML holds."""
+    rest = {key: value for key, value in values.items() if key != "defaults"}
+    return Content(file, package, values.get("defaults", []), rest)
+
+
+class Contents:
+    """The content of each file, by its path below `conf` without its ending, such as `algo/buffer/replay`.
+
+    Reads each file once; rlrun's own, which do not change while it runs, once in a process.
+    """
+
+    shipped: ClassVar[dict[str, Content]] = {}
+
+    def __init__(self, folders: Sequence[Path]):
+        self.folders = folders
+        self.others: dict[str, Content | None] = {}
+
+    def of(self, path: str) -> Content | None:
+        """Returns the content of a path, or None if there is none. Raises ConfigError for a faulty file."""
+        if path in self.shipped:
+            return self.shipped[path]
+        if path not in self.others:
+            file = sources.CONF / f"{path}.yaml"
+            if file.is_file():
+                self.shipped[path] = of_values(file, sources.package(file), sources.content(file) or {})
+                return self.shipped[path]
+            self.others[path] = self._of_user(path)
+        return self.others[path]
+
+    def based(self, path: str, chosen: Mapping[str, str] | None = None, package: str = "") -> Iterator[Content]:
+        """Yields a file and all on which it is based, in the order in which they are merged: later ones override
+        earlier ones. In what it yields, `package` is the section in which the keys lie, from the whole config on.
+
+        chosen: names of groups, such as {"algo": "sac", "algo.entropy": "fixed"}, in place of those in the files.
+        package: the section of the keys of `path`.
+        """
+        found = self.of(path)
+        if found is None:
+            return
+        if found.package == WHOLE:
+            package = ""
+        entries = [*found.entries()]
+        if "_self_" not in found.defaults:
+            entries.append(Default("_self_", None))
+        for entry in entries:
+            if entry.path == "_self_":
+                yield found._replace(package=package)
+            for base, section in _included(entry, path, package, chosen or {}):
+                yield from self.based(base, chosen, section)
+
+    def own_keys(self, path: str) -> set[str]:
+        """Returns the keys that a part's file sets, including keys of the files on which it is based, and names of its
+        parts."""
+        keys: set[str] = set()
+        for file in self.based(path):
+            keys |= {file.package.partition(".")[0]} if file.package else set(file.values)
+        return keys
+
+    def registered_name(self, algo: str) -> str:
+        """Returns the registered name of the class that an algorithm's file configures, or "" if it names none."""
+        name = ""
+        for file in self.based(f"algo/{algo}"):
+            named = check.lookup("algo.name", file.values)
+            if not file.package and named is not check.ABSENT:
+                name = str(named)
+        return name
+
+    def preset_file(self, name: str | None) -> str | None:
+        """Returns the preset of this name, or None if there is no such preset.
+
+        A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset with the alias,
+        sac-Pendulum. An algorithm of the user that derives from another has the presets of that one.
+        """
+        presets = sources.options("preset", self.folders)
+        if not name or name in presets or sources.is_preset_path(name):
+            return name or None
+        for alias, file in sources.options("env", self.folders).items():
+            algo = name.removesuffix(f"-{sources.env_id(file)}")
+            if algo != name and f"{algo}-{alias}" in presets:
+                return f"{algo}-{alias}"
+        derived = sources.base_preset(name, self.folders)
+        if derived is None:
+            return None
+        return self.preset_file(derived[1])
+
+    def _of_user(self, path: str) -> Content | None:
+        """Returns the content of a user's file, or of a name without a file. Files take precedence."""
+        for folder in self.folders[1:]:
+            file = folder / f"{path}.yaml"
+            if file.is_file():
+                return _user_file(file, path)
+        group, _, name = path.rpartition("/")
+        part = declared.find(group, name, sources.python_files(self.folders))
+        if part is not None:
+            return self._of_part(part, path)
+        group, _, name = path.partition("/")
+        if group == "env" and name and not name.startswith("_"):
+            base = "_atari" if "ALE/" in name else "_base"
+            return Content(None, None, [base, "_self_"], {"id": name})
+        if group == "preset":
+            return self._preset(name)
+        if path == f"algo/{NO_ALGO}":
+            return Content(None, WHOLE, [], {})
+        return None
+
+    def _preset(self, name: str) -> Content | None:
+        """Returns the preset that a name without a file in a folder stands for.
+
+        If the user's algorithm takes it over from another, its own values stand above those of the preset.
+        """
+        if sources.is_preset_path(name):
+            return of_values(Path(name), WHOLE, preset_files.read(name, self.folders))
+        named = self.preset_file(name)
+        if named is None:
+            return None
+        derived = sources.base_preset(name, self.folders)
+        if derived is None:
+            return Content(None, WHOLE, [named], {})
+        file, base = derived
+        return of_values(file, WHOLE, sources.content(file))._replace(defaults=[base, "_self_"])
+
+    def _of_part(self, part: Declared, path: str) -> Content:
+        """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
+        package = WHOLE if part.group == "algo" else None
+        if part.page is not None:
+            found = _user_file(part.page, path)._replace(package=package)
+            if part.name_key and check.lookup(part.name_key, found.values) in (check.ABSENT, None):
+                check.put(part.name_key, part.name, found.values)
+            return found
+        values = {"name": part.name, **part.values()}
+        if part.group == "network":
+            values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
+        if part.group == loggers.SECTION:
+            values = {part.name: part.values()}
+        if part.group == "algo":
+            return self._algorithm(part, values)
+        return Content(part.file, package, [], values)
+
+    def _algorithm(self, part: Declared, values: dict[str, Any]) -> Content:
+        """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.
+
+        Raises ConfigError for an unknown part, or for keys that the part does not have.
+        """
+        around = part.around()
+        faults: list[str] = []
+        for section, settings in around.items():
+            name, place = settings["name"], f"{part.file.name}: {section}"
+            known = sources.options(f"algo.{section}", self.folders)
+            faults += _unknown([name], "name", known, place)
+            if name in known:
+                faults += _unknown(settings, "key", self.own_keys(f"algo/{section}/{name}"), place)
+        if faults:
+            raise ConfigError(*faults)
+        chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
+        return Content(part.file, WHOLE, ["_parts", *chosen, "_self_"], {"algo": values | around})
+
+
+def _user_file(file: Path, path: str) -> Content:
+    """Returns the content of a user's YAML file. A preset or an algorithm sets keys of the whole config, whatever its
+    first line says. Raises ConfigError if the file is no YAML mapping, or holds other values than a config may."""
+    values = sources.content(file) or {}
+    place = sources.label(file)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{place}: must be a mapping of config keys to values")
+    if sources.is_empty(values):
+        raise ConfigError(f"{place}: sets nothing")
+    if not isinstance(values.get("defaults", []), list):
+        raise ConfigError(f"{place}: defaults: must be a list")
+    if faults := [f"{place}: {fault}" for fault in check.not_plain(values)]:
+        raise ConfigError(*faults)
+    if sources.is_whole(path):
+        return of_values(file, WHOLE, values)
+    return of_values(file, sources.package(file), values)
+
+
+def _included(entry: Default, path: str, package: str, chosen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields path and section of each file that an entry of the defaults of `path` adds."""
+    home = _below(path.rpartition("/")[0], entry.path)
+    if entry.path == "_self_" or entry.override or entry.optional or entry.name is None:
+        return
+    if entry.name == "":
+        yield home, package if entry.package in (None, "", "_here_") else _joined(package, entry.package)
+        return
+    names = chosen.get(home.replace("/", "."), entry.name)
+    for name in names if isinstance(names, list) else [names]:
+        yield f"{home}/{name}", _joined(package, entry.package or entry.path)
+
+
+def _below(folder: str, name: str) -> str:
+    if name.startswith("/"):
+        return name[1:]
+    return f"{folder}/{name}".lstrip("/")
+
+
+def _joined(package: str, key: str) -> str:
+    return f"{package}.{key}".strip(".")
+
+
+def _unknown(words: Iterable[str], kind: str, known: Iterable[str], place: str) -> Iterator[str]:
+    """Yields a fault for each word that is not known."""
+    for word in words:
+        if word not in known:
+            near = check.nearest(word, known)
+            yield f"{place}: {word}: unknown {kind}{near} (there are: {', '.join(sorted(known))})"
