@@ -1,15 +1,19 @@
 """Types that all parts of rlrun share: batches, steps, specifications of environments, contexts of updates."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
 
 if TYPE_CHECKING:
     import gymnasium as gym
     from torch import Tensor
 
-Batch = dict[str, Any]
-"""Tensors by name, nested for Dict observations. `Transition`, `RolloutBatch`, `PopulationBatch` and `MetaBatch` list
-the keys of the batches that agents receive, with shapes."""
+Obs = Union["Tensor", dict[str, "Obs"]]
+"""Observations: a tensor, or nested dicts of tensors for Dict observations."""
+
+Batch = dict[str, "Tensor"]
+"""Tensors by name. `Transition`, `RolloutBatch`, `PopulationBatch` and `MetaBatch` list the keys of the batches that
+agents receive, with shapes. Entries that may be nested, such as `obs`, have the type of a tensor too: agents pass them
+on to networks and to the functions of `nested`, which take every `Obs`."""
 
 Metrics = dict[str, "Tensor"]
 """0-d tensors, detached, on the agent's device; those of an update have the names of log rows, such as `loss/critic`.
@@ -88,11 +92,11 @@ class Episode(NamedTuple):
 class Step(NamedTuple):
     """One step of all environments, [num_envs, ...]. An episode that ends is reset within the same step."""
 
-    obs: Any  # observation to act on next: the first of the next episode where an episode ended
+    obs: Obs  # observation to act on next: the first of the next episode where an episode ended
     reward: "Tensor"  # [num_envs], or [num_envs, reward_dim]
     terminated: "Tensor"  # [num_envs] bool: the task ended, do not bootstrap
     truncated: "Tensor"  # [num_envs] bool: the episode was cut, for instance by a time limit; bootstrap from final_obs
-    final_obs: Any  # the true successor; equals obs where no episode ended
+    final_obs: Obs  # the true successor; equals obs where no episode ended
     action: "Tensor"  # the executed action, after clipping
     weight: "Tensor"  # [num_envs] float: 0 for a masked step (a simulator's reset step), else 1
     # "episodes": list of the `Episode`s that ended in this step.
@@ -123,10 +127,10 @@ class Timesteps(TypedDict, total=False):
 
     # Observation acted on. Add-ons may add a goal or a recurrent state, or replace it by a latent state.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
-    obs: Any  # [..., *space]
+    obs: Obs  # [..., *space]
     # The true successor, also where an episode ended. In a Transition: the successor of its last timestep.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
-    next_obs: Any  # [..., *space]
+    next_obs: Obs  # [..., *space]
     # Action that the environment executed.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
     action: "Tensor"  # [..., *space]

@@ -118,7 +118,7 @@ def prepended(first: Tensor, following: Tensor) -> Tensor:
     return torch.cat([first.unsqueeze(0), following])
 
 
-def observation_rows(history: Batch, row_index: Tensor) -> Batch:
+def observation_rows(history: Batch, row_index: Tensor) -> Any:
     """Returns the observation for the rows at `row_index`, with their action masks if the environment has masks."""
     obs = history | {"row_index": row_index}
     sequence = history["sequence"]
@@ -128,7 +128,7 @@ def observation_rows(history: Batch, row_index: Tensor) -> Batch:
     return obs
 
 
-def with_entries(obs: Any, **entries: Tensor) -> Batch:
+def with_entries(obs: Any, **entries: Tensor) -> Any:
     """Returns an observation as a dict with additional entries; a plain observation becomes the entry `obs`."""
     if not isinstance(obs, dict):
         obs = {"obs": obs}

@@ -256,7 +256,8 @@ class Replay(Module):
         else:
             batch = self._sequences(flat_index, returns, targets.sequence_length, targets.n_step, targets.burn_in)
         if targets.num_next_steps:
-            batch["next_steps"] = self._sequences(flat_index, returns, targets.num_next_steps)
+            next_steps: Any = self._sequences(flat_index, returns, targets.num_next_steps)
+            batch["next_steps"] = next_steps
         if self.cfg.standardize_reward:
             mask = batch["weight"]
             if "mask" in batch:

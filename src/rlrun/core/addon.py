@@ -168,12 +168,13 @@ class Addons(nn.ModuleList):
             batch = split_rewards(batch)
         for addon in self:
             if "next_steps" in batch and not addon.num_next_steps:
-                next_steps = addon.relabel(batch["next_steps"])
+                next_steps: Any = batch["next_steps"]
+                next_steps = addon.relabel(next_steps)
                 batch = batch | {"next_steps": next_steps}
             batch = addon.relabel(batch)
         return batch
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Any, ctx: Context) -> Metrics:
         """Updates every add-on and returns the metrics of all."""
         metrics: Metrics = {}
         for addon in self:
@@ -191,5 +192,7 @@ def split_rewards(batch: Batch) -> Batch:
     columns = batch["reward"]
     split = batch | {"reward": columns[..., 0], "intrinsic_rewards": columns[..., 1:]}
     if "next_steps" in batch:
-        split["next_steps"] = split_rewards(batch["next_steps"])
+        next_steps: Any = batch["next_steps"]
+        next_steps = split_rewards(next_steps)
+        split["next_steps"] = next_steps
     return split

@@ -109,7 +109,7 @@ class Agent(nn.Module):
         """Returns the parameter vectors to evaluate next, [members, P]. Called by the evolution loop only."""
         raise NotImplementedError
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
+    def update(self, batch: Any, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
         """Learns from a batch and returns metrics such as `loss/actor`, optionally with new priorities [batch] for
         prioritised replay."""
         raise NotImplementedError

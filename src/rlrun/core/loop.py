@@ -41,7 +41,7 @@ class Loop(Module):
         self.metrics = Accumulator(env.device, window=max(1, horizon // env.spec.num_envs // 20))
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.schedules = Schedules({})  # of hyperparameters
-        self.batch: Batch | None = None  # batch of the last update, for a post-mortem
+        self.batch: Any = None  # batch of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
         """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or

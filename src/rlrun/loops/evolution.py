@@ -8,7 +8,7 @@ from torch import Tensor
 from rlrun.core.collector import check_ends
 from rlrun.core.loop import Loop
 from rlrun.settings import Fraction, Size, config, register
-from rlrun.types import Metrics
+from rlrun.types import Metrics, PopulationBatch
 
 
 @register("loop", "evolution")
@@ -92,7 +92,7 @@ class Evolution(Loop):
         self.discounts[slot] = 1
 
     def learn(self) -> Metrics:
-        batch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[arg-type]
+        batch: PopulationBatch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[typeddict-item]
         ctx = self.context()
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)

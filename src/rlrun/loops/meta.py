@@ -8,7 +8,7 @@ from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent, MetaPolicy, episodes
 from rlrun.settings import Size, config, register
-from rlrun.types import Batch, Metrics, Step
+from rlrun.types import Batch, MetaBatch, Metrics, Step
 
 
 @register("loop", "meta")
@@ -35,7 +35,8 @@ class Meta(Loop):
         policy = agent.get_exploration_policy()
         explored = self.collect(policy, agent.exploration_episodes)
         adapted = self.collect(agent.adapt_policy(policy, explored), self.cfg.episodes)
-        self.batch = batch = {"explored": explored, "adapted": adapted}
+        batch: MetaBatch = {"explored": explored, "adapted": adapted}
+        self.batch = batch
         self.clock.lap("env")
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)

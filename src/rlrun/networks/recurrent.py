@@ -99,7 +99,7 @@ class Recurrent(nn.Module):
         if "next_hidden_state" in obs:
             return self.own_part(obs["next_hidden_state"])
         hidden_state = self.own_part(obs["hidden_state"])
-        inputs = obs
+        inputs: Any = obs
         if not self.nested:
             inputs = obs["obs"]
         first = obs.get("first")

@@ -71,6 +71,6 @@ class CategoricalGoals(Addon):
         }
 
 
-def with_goal(obs: Any, goal: Tensor) -> Batch:
+def with_goal(obs: Any, goal: Tensor) -> Any:
     """Returns the observation as a dict with the additional entry `goal`."""
     return with_entries(obs, **{GOAL: goal})

@@ -105,8 +105,8 @@ class Predictive(Addon):
         return with_action_mask(latent, obs)
 
     def relabel(self, batch: Batch) -> Batch:
-        rows = batch.get("next_steps", batch)  # on-policy batches have no next_steps: take the whole rollout
-        training_batch = {name: rows[name] for name in TRAINING_KEYS if name in rows}
+        rows: Any = batch.get("next_steps", batch)  # on-policy batches have no next_steps: take the whole rollout
+        training_batch: Any = {name: rows[name] for name in TRAINING_KEYS if name in rows}
         leading = batch["terminated"].shape
         relabelled = dict(batch)
         relabelled.pop("next_steps", None)
@@ -116,7 +116,7 @@ class Predictive(Addon):
         return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        rows = batch["training_batch"]
+        rows: Any = batch["training_batch"]
         is_replay = "mask" in rows
         if is_replay:
             return self.fit(rows)

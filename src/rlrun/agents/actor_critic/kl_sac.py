@@ -88,11 +88,11 @@ class KLSAC(SAC):
         }
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
-        seen = Seen(batch["next_obs"], batch["carry.action"], torch.zeros_like(batch["is_first"]))
+        seen: Any = Seen(batch["next_obs"], batch["carry.action"], torch.zeros_like(batch["is_first"]))
         return super().target_q(batch | {"next_obs": seen}, noise, target_critic)
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        seen = Seen(batch["obs"], batch["previous_action"], batch["is_first"])
+        seen: Any = Seen(batch["obs"], batch["previous_action"], batch["is_first"])
         return super().actor_q(batch | {"obs": seen}, noise)
 
     def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:

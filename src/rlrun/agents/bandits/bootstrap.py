@@ -39,10 +39,9 @@ class Bootstrap(NeuralGreedy):
 
     def draws(self, batch: Batch) -> Batch:
         members = self.cfg.members
-        return {
-            "learns": belongs(batch["index"], members, self.cfg.add_prob),
-            "mask": self.dropout_mask(self.learn_noise, members, len(batch["reward"])),
-        }
+        learns = belongs(batch["index"], members, self.cfg.add_prob)
+        mask: Any = self.dropout_mask(self.learn_noise, members, len(batch["reward"]))
+        return {"learns": learns, "mask": mask}
 
     def loss(self, batch: Batch, draws: Batch) -> Tensor:
         predicted = chosen(self.q(batch["obs"], draws["mask"]), batch)

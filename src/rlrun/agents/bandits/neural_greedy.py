@@ -127,7 +127,8 @@ class NeuralGreedy(Agent):
 
     def draws(self, batch: Batch) -> Batch:
         """Returns the random numbers for one gradient step. `mask`: dropout mask, or None without dropout."""
-        return {"mask": self.dropout_mask(self.learn_noise, len(batch["reward"]))}
+        mask: Any = self.dropout_mask(self.learn_noise, len(batch["reward"]))
+        return {"mask": mask}
 
     @kernel
     def fit(self, batch: Batch, draws: Batch) -> Metrics:

@@ -99,7 +99,7 @@ class EveryStepEntropy(BootstrapEntropy):
         if not self.num_next_steps:
             return batch
         batch = dict(batch)
-        steps = batch.pop("next_steps")  # from t to t + n - 1
+        steps: Any = batch.pop("next_steps")  # from t to t + n - 1
         mask = steps["mask"][1:]  # [n_step - 1, batch]
         obs = flat(index(steps["obs"], slice(1, None)))
         entropy = policy(obs).entropy_estimate(source).view_as(mask) + self.mean  # the mean is that of log pi

@@ -30,7 +30,7 @@ from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.networks.stacked import Stacked
 from rlrun.settings import Discounted, PositiveFloat, PositiveInt, Scheduled, Size, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, MetaBatch, Metrics, Spec
 
 
 class TaskPolicy:
@@ -112,7 +112,7 @@ class MAML(Agent):
             adapted = self.adapt(params, self.advantages(rollout))
             return TaskPolicy(self, adapted.detach())
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: MetaBatch, ctx: Context) -> Metrics:
         explored = self.advantages(batch["explored"])
         adapted = self.advantages(batch["adapted"])
         for _ in range(self.cfg.epochs):
@@ -135,7 +135,7 @@ class MAML(Agent):
 
         The result is differentiable with respect to params [1, P] or [tasks, P].
         """
-        params = params.expand(explored["tasks"], -1)
+        params = params.expand(int(explored["tasks"]), -1)
         ratio = self.ratio(params, explored)
         objective = per_task(ratio * explored["advantage"], explored)
         # every task has its own row of params, so the gradient of the sum holds the gradient of each task in its row
@@ -175,7 +175,7 @@ def in_rows(rollout: Any) -> Any:
 
 def per_task(x: Tensor, rows: Batch) -> Tensor:
     """Returns the weighted mean over the rows of each task, [tasks]."""
-    weight = rows["weight"].view(rows["tasks"], -1)
+    weight = rows["weight"].view(int(rows["tasks"]), -1)
     total = (x.view_as(weight) * weight).sum(1)
     return total / weight.sum(1)
 

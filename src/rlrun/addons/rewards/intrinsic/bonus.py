@@ -1,6 +1,7 @@
 """Adds an intrinsic reward to the batch: as a separate reward column, or summed with the environment's reward."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ class SeparateBonus(Addon):
         rows = intrinsic_rows(batch, weight)
         model.observe(rows)
         model.publish()
-        explored = model.preprocess(rows)
+        explored: Any = model.preprocess(rows)
         raw_reward = model.raw_reward(flat(explored)).view_as(weight) * weight
         gamma = torch.full_like(raw_reward, model.cfg.gamma)
         sums = reverse_recurrence(raw_reward, gamma)
@@ -58,7 +59,8 @@ class SeparateBonus(Addon):
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         bonus = batch["reward"][..., -1]
         metrics = {"loss/bonus": batch_mean(bonus)}
-        return metrics | fit_rollout(self.model, batch["explored"])
+        explored: Any = batch["explored"]
+        return metrics | fit_rollout(self.model, explored)
 
 
 class SharedBonus(Addon):
@@ -84,7 +86,7 @@ class SharedBonus(Addon):
         weight = batch["weight"]
         rows = intrinsic_rows(batch, weight)
         model.observe(rows)
-        explored = model.preprocess(rows)
+        explored: Any = model.preprocess(rows)
         raw_reward = model.raw_reward(explored) * weight
         self.sums.mul_(model.cfg.gamma)
         self.sums.add_(raw_reward)

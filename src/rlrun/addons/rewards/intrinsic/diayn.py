@@ -6,7 +6,6 @@ prediction is uniform. The reward is not normalised.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import spaces
@@ -47,7 +46,7 @@ class DIAYN(Intrinsic):
         return self.clip(reward)
 
     def raw_reward(self, rows: Batch) -> Tensor:
-        skill = rows["next_obs"][GOAL]
+        skill = goal_of(rows["next_obs"])
         log_prob = self.predict_skill(rows).log_prob(skill)
         return log_prob - self.log_prior
 
@@ -58,7 +57,7 @@ class DIAYN(Intrinsic):
 
     @kernel
     def fit(self, rows: Batch) -> Metrics:
-        skill = rows["next_obs"][GOAL]
+        skill = goal_of(rows["next_obs"])
         weight = rows["weight"]
         predicted = self.predict_skill(rows)
         loss = average(-predicted.log_prob(skill), weight)
@@ -67,6 +66,11 @@ class DIAYN(Intrinsic):
         return {"loss/diayn": loss.detach(), "loss/diayn_accuracy": average(is_correct, weight)}
 
 
-def without_goal(obs: Mapping[str, Any]) -> dict[str, Any]:
+def goal_of(obs: Any) -> Tensor:
+    """Returns the goal in an observation."""
+    return obs[GOAL]
+
+
+def without_goal(obs: Any) -> dict[str, Any]:
     """Returns the entries of an observation, or of its space, except the goal."""
     return {name: part for name, part in obs.items() if name != GOAL}
