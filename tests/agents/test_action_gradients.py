@@ -32,7 +32,7 @@ def batch_of(agent: Any) -> Batch:
     draw = torch.Generator().manual_seed(1)
     obs = torch.randn(ROWS, *agent.spec.obs.shape, generator=draw)
     weight = torch.rand(ROWS, generator=draw)
-    return {"obs": obs, "weight": weight, "reward_weights": torch.tensor([2.0, -0.5])}
+    return {"obs": obs, "weight": weight}
 
 
 def action_and_value(agent: Any, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
@@ -77,7 +77,7 @@ def test_reward_vectors_clip_the_gradient_of_the_weighted_sum(algo: str, build: 
         values["algo"] = toy("td3")["algo"] | {"reward_weights": values["algo"]["reward_weights"]}
     agent: Any = build(put(values, {"algo.action_gradient": regularized(1e-3)})).agent
     batch = batch_of(agent)
-    batch["weight"] = torch.ones(ROWS)
+    batch |= {"weight": torch.ones(ROWS), "reward_weights": torch.tensor([2.0, -0.5])}
     with torch.no_grad():
         for param in agent.critic.parameters():
             param.mul_(5.0)

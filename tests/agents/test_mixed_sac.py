@@ -111,7 +111,7 @@ def test_mixed_sac_masks_forbid_choices_in_acting_and_in_targets(build: Build) -
     agent = agent_that_says(build, **{"env.kwargs": {"action": "tuple", "masks": "info"}})
     masked = {"obs": torch.zeros(4, 2), MASK: torch.tensor([[1, 0, 1]]).expand(4, 3)}
     assert (agent.act(masked, {}, explore=False)[0][:, 0] == 0).all()
-    target_q = reduced(agent.target_critic, agent.ensemble.target)
+    target_q = reduced(agent.target_critic, agent.ensemble.target, {})
     q, log_prob = agent.evaluate(masked, target_q, torch.zeros(4, 3))
     allowed = Categorical(torch.tensor([1.0, 0.0]) / ALPHA[0])
     assert q[0].item() == pytest.approx(allowed.logits.softmax(-1)[0].item())

@@ -7,10 +7,10 @@ import pytest
 import torch
 from toys import Values, put, toy, train
 
-from rlrun.agents.actor_critic.vector_sac import column_weights, signs
 from rlrun.agents.critics.ensemble import minimum, pessimistic
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.types import Bonus
 
 Build = Callable[..., Loop]
@@ -37,18 +37,22 @@ def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
 
 def test_pessimistic_minimum_is_the_maximum_for_negative_weights() -> None:
     q = torch.tensor([[[1.0, 5.0]], [[2.0, 7.0]]])  # [members, batch, rewards]
-    assert pessimistic(minimum, q, signs(WEIGHTS)).tolist() == [[1.0, 7.0]]
-    assert pessimistic(lambda q: q.mean(0), q, signs(WEIGHTS)).tolist() == [[1.5, 6.0]]
-    assert pessimistic(minimum, q, signs(torch.tensor([1.0, 0.0]))).tolist() == [[1.0, 5.0]]
+    assert pessimistic(minimum, q, WEIGHTS).tolist() == [[1.0, 7.0]]
+    assert pessimistic(lambda q: q.mean(0), q, WEIGHTS).tolist() == [[1.5, 6.0]]
+    assert pessimistic(minimum, q, torch.tensor([1.0, 0.0])).tolist() == [[1.0, 5.0]]
 
 
-def test_vector_sac_entropy_column_has_weight_1() -> None:
-    assert column_weights(batch()).tolist() == [2.0, -0.5, 1.0]
+def test_critics_have_a_column_for_every_reward_and_in_sac_one_of_weight_1_for_the_entropy(build: Build) -> None:
+    sac, td3 = (build(on_point_run(algo)).agent.ensemble for algo in ("sac", "td3"))
+    assert sac.of_columns(WEIGHTS).tolist() == [2.0, -0.5, 1.0] and td3.of_columns(WEIGHTS).tolist() == [2.0, -0.5]
+    assert build(toy("sac")).agent.ensemble.shape == ()
 
 
-def test_reward_vectors_need_the_vector_variant(build: Build) -> None:
-    agent: Any = build(on_point_run("sac")).agent
-    assert type(agent).__name__ == "VectorSAC" and type(build(toy("sac")).agent).__name__ == "SAC"
+@pytest.mark.parametrize("algo", ["oac", "kl_sac", "continuous_sarsa"])
+def test_variants_of_sac_refuse_reward_vectors(algo: str, build: Build) -> None:
+    values = put(toy(algo), {"env.id": "rlrun/PointRun-v0"})
+    with pytest.raises(ConfigError, match=f"algo={algo} needs one reward a step"):
+        build(values)
 
 
 def test_vector_sac_target_has_every_reward_and_the_entropy(build: Build) -> None:

@@ -85,11 +85,9 @@ class Parts:
 
 
 def agent_named(values: dict[str, Any], spec: Spec, parts: Parts) -> Any:
-    """Builds the agent that `values` name. For mixed actions and for reward vectors, takes the variant in the group
-    `mixed_algo` or `vector_algo` if one is registered."""
+    """Builds the agent that `values` name. For mixed actions, takes the variant in the group `mixed_algo` if one is
+    registered."""
     group = "algo"
     if isinstance(spec.action, MixedSpace) and values["name"] in registry.names("mixed_algo"):
         group = "mixed_algo"
-    elif spec.reward_dim > 1 and values["name"] in registry.names("vector_algo"):
-        group = "vector_algo"
     return registry.build(group, values, spec, parts, path="algo")

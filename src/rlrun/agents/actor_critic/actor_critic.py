@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.critics.ensemble import Critic, Ensemble
+from rlrun.agents.critics.reward_columns import critic_ensemble
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
@@ -28,6 +29,8 @@ class ActorCritic(Agent):
     acts_with: ClassVar[tuple[str, ...]] = ("actor", "noise")
     needs_bounds = True
     remembers = True
+    reward_vectors = True
+    entropy_column: ClassVar[bool] = False  # whether critics of reward vectors have a column for the entropy
     critics: ClassVar[type[Ensemble]] = Ensemble  # kinds of `algo.critic` that the algorithm supports
 
     actor: Any
@@ -48,7 +51,7 @@ class ActorCritic(Agent):
 
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, self.critics)
+        self.ensemble = critic_ensemble(parts, cfg.critic, self.critics, spec, self.entropy_column)
         self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")

@@ -28,6 +28,7 @@ class ContinuousSARSA(SAC):
 
     acts_with = ("actor", "explorer", "noise")
     remembers = False
+    reward_vectors = False
     learns_from_rollouts = True
 
     @config
@@ -44,11 +45,11 @@ class ContinuousSARSA(SAC):
         self.sequence_length = cfg.n_step + 1
         self.explorer = Target(self.actor, cfg.actor_tau)
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+    def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, float]:
         """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
         dims = self.spec.action.shape[0]
         actor = registry.build("actor", self.cfg.actor, parts.torso("actor"), dims, path="algo.actor")
-        return actor, self.ensemble.network(parts, columns), -float(dims)
+        return actor, self.ensemble.network(parts), -float(dims)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

@@ -3,43 +3,35 @@
 The critics return a Q-value for every action, so expectations over the policy are exact sums instead of samples.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
-from gymnasium import Space
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Ensemble, QFunction
+from rlrun.agents.critics.ensemble import QFunction
 from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
-from rlrun.networks.heads import DiscreteCritic, DiscretePolicy, in_columns
+from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
 from rlrun.settings import register
-from rlrun.types import Batch, Spec
+from rlrun.types import Batch
 
 
-class DiscreteActions:
-    """A mixin that gives SAC, or a variant of SAC, the networks and the policy expectations of discrete actions."""
+@register("algo", "discrete_sac")
+class DiscreteSAC(SAC):
+    """SAC for discrete actions."""
 
-    actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Discrete
-    critics: ClassVar[type[Ensemble]] = ExpectedReturn  # expectations over the policy are sums of numbers
+    actions = Discrete
+    critics = ExpectedReturn  # expectations over the policy are sums of numbers
     needs_bounds = False
-    spec: Spec
-    ensemble: Any
-    actor: Any
-    act_noise: Any
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
-        """Returns the actor, the critics, and the default target entropy, which is 0.98 times the maximum entropy.
-
-        columns: the number of reward components, each of which has its own Q-values.
-        """
+    def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, float]:
+        """Returns the actor, the critics, and the default target entropy, which is 0.98 times the maximum entropy."""
         n = int(self.spec.action.n)
         members = self.ensemble.members
-        shape = in_columns(columns, self.ensemble.shape)
-        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, shape)
+        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, self.ensemble.shape)
         actor = DiscretePolicy(parts.torso("actor"), self.spec.action)
         return actor, critic, nearly_uniform(self.spec.action)
 
@@ -59,8 +51,3 @@ class DiscreteActions:
         if values.dim() > probability.dim():
             probability = probability.unsqueeze(-1)
         return (values * probability).sum(1), -dist.entropy()
-
-
-@register("algo", "discrete_sac")
-class DiscreteSAC(DiscreteActions, SAC):  # type: ignore[misc]  # SAC declares Box actions
-    """SAC for discrete actions."""

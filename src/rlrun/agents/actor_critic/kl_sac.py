@@ -35,6 +35,7 @@ class Seen(NamedTuple):
 class KLSAC(SAC):
     """KL-regularised SAC."""
 
+    reward_vectors = False
     remembers = False  # replayed sequences of a recurrent network hold no previous actions
     cfg: "Config"
 
@@ -53,11 +54,11 @@ class KLSAC(SAC):
         flag = Box(0.0, 1.0, (), np.float32)
         self.stores = {"previous_action": spec.action, "carry.action": spec.action, "is_first": flag}
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+    def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, float]:
         """Returns the actor, the critics, and the default target of -KL(pi || pi0)."""
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor", inputs=("obs", "action")), dims)
-        return actor, self.ensemble.network(parts, columns), -self.cfg.target_kld_per_dim * dims
+        return actor, self.ensemble.network(parts), -self.cfg.target_kld_per_dim * dims
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

@@ -49,6 +49,7 @@ class MixedSAC(SAC):
     """SAC for mixed actions with one choice. Every component of the action has a temperature of its own."""
 
     actions = MixedSpace
+    reward_vectors = False
     critics = ExpectedReturn  # expectations over the choice are sums of numbers
     acts_with = ("actor", "critic", "ensemble", "entropy")
 
@@ -58,7 +59,7 @@ class MixedSAC(SAC):
             yield "at most one discrete choice in an action (algo=ppo takes any number)", spec.shown_action
         yield from super().lacks(spec)
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, dict[str, float]]:
+    def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, dict[str, float]]:
         """Returns the actor, the critics, and the default target entropy of every component.
 
         It is minus the number of dimensions of continuous values, and `default_target` of the choice.

@@ -18,6 +18,7 @@ class OAC(SAC):
     """SAC that explores with a policy shifted towards a higher upper bound of Q. Its updates are those of SAC."""
 
     acts_with = ("actor", "critic", "ensemble", "noise")
+    reward_vectors = False
 
     @config
     class Config(SAC.Config):

@@ -26,6 +26,7 @@ class SAC(ActorCritic):
     """
 
     explores_with = ("entropy",)
+    entropy_column = True
     cfg: "Config"
 
     @config
@@ -46,15 +47,12 @@ class SAC(ActorCritic):
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, Any]:
+    def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, Any]:
         """Returns the actor, the critics, and the default target entropy: minus the number of action dimensions (arXiv
-        1812.05905, appendix D).
-
-        columns: number of reward columns of the critics.
-        """
+        1812.05905, appendix D)."""
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
-        return actor, self.ensemble.network(parts, columns), -float(dims)
+        return actor, self.ensemble.network(parts), -float(dims)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -77,7 +75,7 @@ class SAC(ActorCritic):
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
-        target_q = reduced(target_critic, self.ensemble.target)
+        target_q = reduced(target_critic, self.ensemble.target, batch)
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_q, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
         cost = self.entropy_reward.cost(next_log_prob, batch["weight"], self.entropy)
@@ -93,7 +91,7 @@ class SAC(ActorCritic):
         return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        actor_q = reduced(self.critic, self.ensemble.actor)
+        actor_q = reduced(self.critic, self.ensemble.actor, batch)
         return self.evaluate(batch["obs"], self.action_gradient.along(actor_q), noise)
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:

@@ -24,8 +24,6 @@ from rlrun.types import Batch, Context, Metrics, Spec
 class TD3(ActorCritic):
     """Deterministic policy gradient with clipped double Q-learning, delayed policy updates and target smoothing."""
 
-    columns = 1  # number of reward columns of the critic
-
     @config
     class Config(ActorCritic.Config):
         target_every: PositiveInt | None
@@ -37,7 +35,7 @@ class TD3(ActorCritic):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
-        self.critic = self.ensemble.network(parts, self.columns)
+        self.critic = self.ensemble.network(parts)
         self.target_every = cfg.target_every or cfg.policy_delay
         self.target_actor = Target(self.actor, cfg.tau)
         self.target_critic = Target(self.critic, cfg.tau)
@@ -64,8 +62,8 @@ class TD3(ActorCritic):
         return metrics, priority
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
-        next_action = self.next_action(batch, noise)
-        next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
+        next_z = target_critic(batch["next_obs"], self.next_action(batch, noise))
+        next_q = self.ensemble.target(next_z, batch.get("reward_weights"))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # "reward" is the n-step return
         return self.ensemble.backup(next_q, batch["reward"], discount)
 
@@ -85,4 +83,4 @@ class TD3(ActorCritic):
     def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         """Returns the first critic's value of the actor's action, [batch]."""
         z = self.critic.select(slice(1), batch["obs"], action)
-        return self.ensemble.value(z)[0]
+        return self.ensemble.total(self.ensemble.value(z)[0], batch.get("reward_weights"))

@@ -5,11 +5,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, of_lowest, pessimistic
+from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, of_lowest, pessimistic, signs
 from rlrun.errors import ConfigError
 from rlrun.functional.distributional import kl_divergence, project, truncated
 from rlrun.functional.losses import quantile_huber
-from rlrun.functional.returns import td_target
 from rlrun.settings import NonNegativeInt, PositiveFloat, Units, config, register
 
 
@@ -27,10 +26,10 @@ class DistributionCritic(Ensemble):
         """Returns the mean of a distribution of returns, [..., n] -> [...]."""
         raise NotImplementedError
 
-    def actor(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         if self.target_members is not None:
             return self.value(z).mean(0)
-        return self.mean(self.target(z, sign))
+        return self.mean(self.target(z, weights))
 
 
 @register("critic", "categorical")
@@ -62,18 +61,18 @@ class CategoricalCritic(DistributionCritic):
     def mean(self, returns: Tensor) -> Tensor:
         return (returns * self.atoms).sum(-1)
 
-    def target(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         probability = self.distribution(z)
         value = self.mean(probability)
-        if sign is not None:
-            value = sign * value
+        if weights is not None:
+            value = signs(weights) * value
         return of_lowest(probability, value)
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         position = self.atoms
         if cost is not None:
             position = position - cost.unsqueeze(-1)
-        position = td_target(reward.unsqueeze(-1), discount.unsqueeze(-1), position)
+        position = reward.unsqueeze(-1) + discount.unsqueeze(-1) * position
         return project(position, returns, self.atoms)
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,10 +91,10 @@ class QuantilesCritic(DistributionCritic):
     def mean(self, returns: Tensor) -> Tensor:
         return returns.mean(-1)
 
-    def target(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
-        if sign is not None:
-            sign = sign.unsqueeze(-1)
-        return pessimistic(self.reduce, z, sign)
+    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        if weights is not None:
+            weights = weights.unsqueeze(-1)
+        return pessimistic(self.reduce, z, weights)
 
     def reduce(self, quantiles: Tensor) -> Tensor:
         """Returns the quantiles, or more generally samples, of a TD target; [members, ..., n] -> [..., samples]."""
@@ -104,7 +103,7 @@ class QuantilesCritic(DistributionCritic):
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         if cost is not None:
             returns = returns - cost.unsqueeze(-1)
-        return td_target(reward.unsqueeze(-1), discount.unsqueeze(-1), returns)
+        return reward.unsqueeze(-1) + discount.unsqueeze(-1) * returns
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         loss = quantile_huber(z, target, self.delta)
@@ -157,5 +156,5 @@ class TruncatedCritic(QuantilesCritic):
     def reduce(self, quantiles: Tensor) -> Tensor:
         return truncated(quantiles, self.dropped_quantiles)
 
-    def actor(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         return self.value(z).mean(0)

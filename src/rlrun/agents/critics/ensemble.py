@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rlrun.core.parts import Parts
@@ -12,7 +13,7 @@ from rlrun.functional.losses import batch_mean, ensemble_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import Value
 from rlrun.settings import Units, config
-from rlrun.types import Metrics
+from rlrun.types import Batch, Metrics
 
 Critic = Callable[..., Tensor]  # (obs, action) -> predictions [members, batch, ...]
 Reduce = Callable[[Tensor], Tensor]  # predictions [members, ...] -> one return, or one distribution of returns, [...]
@@ -53,10 +54,10 @@ class Ensemble(nn.Module):
                 f"algo.critic.target_members={cfg.target_members}: must be at most algo.critic.members={cfg.members}"
             )
 
-    def network(self, parts: Parts, columns: int = 1) -> Value:
-        """Returns a new network of Q(s, a) with these members. columns: number of reward columns."""
+    def network(self, parts: Parts) -> Value:
+        """Returns a new network of Q(s, a) with these members."""
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.members)
-        return Value(torso, self.members, columns=columns, shape=self.shape)
+        return Value(torso, self.members, shape=self.shape)
 
     def draw(self, stream: Stream) -> Tensor | None:
         """Returns the indices of the members that compute the next target, or None for all members."""
@@ -68,18 +69,22 @@ class Ensemble(nn.Module):
         """Returns the expected return that every member predicts; z [..., *shape] -> [...]."""
         raise NotImplementedError
 
-    def target(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Returns a pessimistic return for a TD target; z [members, ..., *shape] -> [...] or [..., n].
 
-        sign: 1 or -1 for each reward column, [columns], if z has columns. Pessimism means low returns in columns of
-        sign 1, and high returns in columns of sign -1. None: 1 for everything.
+        weights [columns]: of the reward columns, if z has columns. Pessimism means low returns in columns of positive
+        weight, and high returns in columns of negative weight.
         """
         raise NotImplementedError
 
-    def actor(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
-        """Returns the expected return that the actor maximises; z [members, ..., *shape] -> [...]. sign: see
+    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Returns the expected return that the actor maximises; z [members, ..., *shape] -> [...]. weights: see
         `target`."""
         raise NotImplementedError
+
+    def total(self, values: Tensor, weights: Tensor | None) -> Tensor:
+        """Returns the sum of the values over the reward columns, weighted; without columns the values, [...]."""
+        return values
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         """Returns the target of the loss, which stands for reward + discount * (return - cost).
@@ -114,20 +119,30 @@ def check_atoms(cfg: Any) -> None:
         raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
 
 
-def reduced(critic: Critic, reduce: Reduce) -> QFunction:
-    """Returns the function (obs, action) -> reduce(critic(obs, action))."""
+def reduced(critic: Critic, reduce: Callable[[Tensor, Tensor | None], Tensor], batch: Batch) -> QFunction:
+    """Returns the function (obs, action) -> reduce(critic(obs, action)), for the reward weights of the batch.
+
+    reduce: `target` or `actor` of an ensemble.
+    """
+    weights = batch.get("reward_weights")
 
     def q(*inputs: Any) -> Tensor:
-        return reduce(critic(*inputs))
+        return reduce(critic(*inputs), weights)
 
     return q
 
 
-def pessimistic(reduce: Reduce, returns: Tensor, sign: Tensor | None) -> Tensor:
-    """Returns sign * reduce(sign * returns), which turns a minimum into a maximum if sign is -1; None: 1."""
-    if sign is None:
+def pessimistic(reduce: Reduce, returns: Tensor, weights: Tensor | None) -> Tensor:
+    """Returns sign * reduce(sign * returns): a minimum becomes a maximum in columns of negative weight; None: 1."""
+    if weights is None:
         return reduce(returns)
+    sign = signs(weights)
     return sign * reduce(sign * returns)
+
+
+def signs(weights: Tensor) -> Tensor:
+    """Returns -1 for negative weights, else 1; [columns]."""
+    return torch.where(weights < 0, -1.0, 1.0)
 
 
 def minimum(returns: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, pessimistic
 from rlrun.functional.distributional import gaussian_histogram, kl_divergence
 from rlrun.functional.losses import huber
-from rlrun.functional.returns import td_target
 from rlrun.functional.scalars import squash, unsquash
 from rlrun.settings import PositiveFloat, Units, config, register
 
@@ -24,18 +23,18 @@ class ExpectedReturn(Ensemble):
     def value(self, z: Tensor) -> Tensor:
         return z
 
-    def target(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
-        return pessimistic(minimum, self.value(z), sign)
+    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        return pessimistic(minimum, self.value(z), weights)
 
-    def actor(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         if self.target_members is not None:
             return self.value(z).mean(0)
-        return self.target(z, sign)
+        return self.target(z, weights)
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         if cost is not None:
             returns = returns - cost
-        return td_target(reward, discount, returns)
+        return reward + discount * returns
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         error = z - target

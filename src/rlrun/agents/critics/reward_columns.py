@@ -1,0 +1,67 @@
+"""Critics of reward vectors: every member predicts one return for each reward, and in soft actor-critic the entropy's.
+
+Targets are pessimistic about the weighted sum of the returns, and use only the signs of `reward_weights`, so the
+weights may change during training. The actor maximises the weighted sum.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlrun.agents.critics.ensemble import Ensemble, Members
+from rlrun.core.parts import Parts
+from rlrun.types import Spec
+
+
+class RewardColumns(Ensemble):
+    """An ensemble whose predictions have a dimension of reward columns, [members, batch, columns, *shape].
+
+    With `entropy`, a last column treats the entropy bonus as an additional reward, whose weight is 1.
+    """
+
+    def __init__(self, ensemble: Ensemble, num_rewards: int, entropy: bool):
+        super().__init__(Members(members=ensemble.members, target_members=ensemble.target_members))
+        self.ensemble = ensemble
+        self.num_rewards = num_rewards
+        self.added = int(entropy)  # number of columns after those of the rewards
+        self.shape = (num_rewards + self.added, *ensemble.shape)
+
+    def value(self, z: Tensor) -> Tensor:
+        return self.ensemble.value(z)
+
+    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        return self.ensemble.target(z, self.of_columns(weights))
+
+    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        return self.total(self.ensemble.actor(z, self.of_columns(weights)), weights)
+
+    def total(self, values: Tensor, weights: Tensor | None) -> Tensor:
+        return values @ self.of_columns(weights)
+
+    def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
+        reward = F.pad(reward, (0, self.added))
+        if cost is not None:
+            cost = F.pad(cost.unsqueeze(-1), (self.num_rewards, 0))
+        return self.ensemble.backup(returns, reward, discount.unsqueeze(-1), cost)
+
+    def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return self.ensemble.loss(z, target)
+
+    def of_columns(self, weights: Tensor | None) -> Tensor:
+        """Returns the weights of all columns, [columns]. weights [rewards]: `reward_weights` of a batch."""
+        assert weights is not None
+        return F.pad(weights, (0, self.added), value=1.0)
+
+
+def critic_ensemble(
+    parts: Parts, values: dict[str, Any], kind: type[Ensemble], spec: Spec, entropy: bool = False
+) -> Ensemble:
+    """Returns the part `algo.critic` of an agent, with reward columns if the environment returns reward vectors.
+
+    entropy: whether a further column is for the entropy.
+    """
+    ensemble = parts.part("critic", values, kind)
+    if spec.reward_dim == 1:
+        return ensemble
+    return RewardColumns(ensemble, spec.reward_dim, entropy)
