@@ -221,7 +221,7 @@ def test_every_critic_learns_with_every_agent(algo: str, critic: str, build: Bui
 def test_reward_vectors_have_predictions_for_every_column(algo: str, critic: str, build: Build) -> None:
     env = {"env.id": "rlrun/PointRun-v0", "algo.reward_weights.weights": [2.0, -0.5]}
     if algo == "discrete_sac":
-        env = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"pays": [1.0, -2.0]}, "env.max_episode_steps": None}
+        env = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"factors": [1.0, -2.0]}, "env.max_episode_steps": None}
     loop: Any = train(build(composed(algo, critic, **env)), 2)
     batch = loop.batch
     z = loop.agent.critic(batch["obs"], batch["action"])
@@ -233,7 +233,7 @@ STATES = torch.eye(3)  # a chain of three states; the last one leads to the end
 
 
 def chain(draw: torch.Generator, rows: int) -> Batch:
-    """Returns `rows` transitions of every state. An action pays 1 or 0, or ends the episode with a chance of 1 in 4."""
+    """Returns `rows` transitions of every state. The reward is 1 or 0; an episode ends with a chance of 1 in 4."""
     state = torch.arange(3).repeat(rows)
     ended = (torch.rand(len(state), generator=draw) < 0.25) | (state == 2)
     return {

@@ -220,11 +220,11 @@ def rewards_new_observations(build: Build, algo: str) -> bool:
     batch = rollout(loop)
     for _ in range(30):
         loop.addons.update(loop.addons.relabel(batch), loop.context())
-    paid = []
+    rewards = []
     for shift in (0.0, 3.0):
         obs = {key: batch[key] + shift * torch.tensor([1.0, -1.0, 1.0, -1.0]) for key in ("obs", "next_obs")}
-        paid.append(loop.addons.relabel(batch | obs)["reward"].sum())
-    return bool(paid[1] > 2 * paid[0] > 0)
+        rewards.append(loop.addons.relabel(batch | obs)["reward"].sum())
+    return bool(rewards[1] > 2 * rewards[0] > 0)
 
 
 def predicts_the_action(build: Build, algo: str) -> bool:

@@ -80,7 +80,7 @@ def test_dqn_target_network_updates_by_environment_steps(build: Build) -> None:
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("algo", ["dqn", "dueling_dqn", "qr_dqn"])
 def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, build: Build) -> None:
-    """Six states in a row. One of six actions goes left, one right, the others stay; leaving to the right pays 1."""
+    """Six states in a row. One action goes left, one right, four stay. Leaving to the right is rewarded with 1."""
     state, action = torch.arange(6).repeat_interleave(6), torch.arange(6).repeat(6)
     move = (action == 1).int() - (action == 0).int()
     ended = (state == 5) & (action == 1)

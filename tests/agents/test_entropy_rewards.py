@@ -181,8 +181,8 @@ def test_soft_values_of_two_states_with_quadratic_rewards_are_exact(build: Build
     ones = {"n_steps": torch.ones(128), "terminated": torch.zeros(128), "weight": torch.ones(128)}
     for i in range(800):
         action = 2 * torch.rand(128, 1, generator=draw) - 1
-        paid = height[state] - (action[:, 0] - best[state]) ** 2
-        batch = {"obs": obs, "next_obs": obs.flip(0), "action": action, "reward": paid}
+        reward = height[state] - (action[:, 0] - best[state]) ** 2
+        batch = {"obs": obs, "next_obs": obs.flip(0), "action": action, "reward": reward}
         agent.update(batch | ones, Context(i, i, i / 800))
     with torch.no_grad():
         obs = obs.repeat(50, 1)

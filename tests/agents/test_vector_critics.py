@@ -100,7 +100,7 @@ def test_vector_td3_target_has_every_reward(build: Build) -> None:
 
 
 def test_vector_discrete_sac_target_has_every_reward(build: Build) -> None:
-    values = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"pays": [1.0, -2.0]}, "env.max_episode_steps": None}
+    values = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"factors": [1.0, -2.0]}, "env.max_episode_steps": None}
     agent: Any = build(put(toy("discrete_sac"), values)).agent
     obs, action = torch.randn(6, 2), torch.randint(2, (6,))
     every = agent.critic(obs)  # [members, batch, actions, columns]

@@ -91,12 +91,12 @@ def test_replay_returns_rows_as_stored_until_overwritten(capacity: int, truncate
 
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_replay_n_step_sums_components_of_reward_vectors_separately(n_step: int, make_env: Make) -> None:
-    pays = [1.0, -2.0, 0.5]
-    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "pays": pays})
+    factors = [1.0, -2.0, 0.5]
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "factors": factors})
     one = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4})
     given = {"n_step": n_step, "reward_clip": 3.0, "reward_scale": 2.0}
     batches = []
-    for kind, each in ((env, pays), (one, [1.0])):
+    for kind, each in ((env, factors), (one, [1.0])):
         buffer = replay(kind.spec, **given)
         fill(buffer, kind, 17)
         batches.append(buffer.all()["reward"].view(-1, len(each)))
@@ -105,7 +105,7 @@ def test_replay_n_step_sums_components_of_reward_vectors_separately(n_step: int,
     torch.testing.assert_close(vectors[:, :1], numbers)
     slow = replay(env.spec, n_step=n_step)
     fill(slow, env, 17)
-    torch.testing.assert_close(slow.all()["reward"], slow.all()["reward"][:, :1] * torch.tensor(pays))
+    torch.testing.assert_close(slow.all()["reward"], slow.all()["reward"][:, :1] * torch.tensor(factors))
     alike = replay(env.spec, standardize_reward=True)
     fill(alike, env, 16)
     found = alike.all()["reward"]

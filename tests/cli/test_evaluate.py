@@ -28,7 +28,7 @@ def test_eval_prints_a_table_and_json_of_the_same_episodes(run: Path, capsys: An
     before = (run / "metrics.jsonl").read_bytes()
     lines, result = evaluate(capsys, run, "episodes=3", "seed=7")
     assert len(result["returns"]) == len(result["lengths"]) == 3
-    assert result["returns"] == result["lengths"], "CartPole pays 1 a step"
+    assert result["returns"] == result["lengths"], "CartPole's rewards are 1"
     assert result["return_mean"] == pytest.approx(sum(result["returns"]) / 3)
     assert lines[1].split() == ["mean", "std", "median", "min", "max"]
     assert lines[2].split()[0] == "returns" and lines[2].split()[1] == f"{result['return_mean']:.2f}"

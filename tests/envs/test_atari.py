@@ -84,8 +84,8 @@ def test_own_returns_sum_the_frames_that_are_skipped(make):
     env = make(PONG["id"], kwargs=PONG["kwargs"], wrappers={"own_reward": {}, "atari": PREPROCESSING} | limit)
     env.reset()
     rows = [env.step(torch.tensor([0])) for _ in range(100)]
-    paid = sum(float(row.reward[0]) for row in rows)
-    assert paid < 0 and rows[-1].info["own_returns"][0].tolist() == [paid]
+    total = sum(float(row.reward[0]) for row in rows)
+    assert total < 0 and rows[-1].info["own_returns"][0].tolist() == [total]
 
 
 def test_atari_ram_observations_skip_frames(make):

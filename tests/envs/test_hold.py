@@ -33,7 +33,7 @@ GAMMA = 0.9
 
 
 class Count(gym.Env):
-    """Counts its steps t = 1, 2, ... and pays the action plus t. An episode terminates after `ends` steps, or is cut
+    """Counts its steps t = 1, 2, ... and rewards the action plus t. An episode terminates after `ends` steps, or is cut
     after `cut` steps."""
 
     observation_space = Box(0.0, 1e6, (1,), np.float32)
@@ -243,7 +243,7 @@ def test_sac_that_holds_actions_learns_with_standardised_rewards_and_a_represent
     addons = {type(module): module for module in loop.modules()}
     before = [param.clone() for param in addons[Predictive].parameters()]
     train(loop, 4)
-    assert addons[StandardiseRewards].statistics.available().mean < 0, "Pendulum pays less than 0"
+    assert addons[StandardiseRewards].statistics.available().mean < 0, "Pendulum's rewards are below 0"
     assert not equal(before, [*addons[Predictive].parameters()])
     assert loop.batch["n_steps"].unique().numel() > 1, "actions are held for different times"
 

@@ -102,11 +102,11 @@ def test_later_episodes_are_compared_however_long_the_first_is() -> None:
 def counted(env: gym.Env) -> gym.Env:
     steps: list[float] = []
 
-    def paid(reward: float) -> float:
+    def transformed(reward: float) -> float:
         steps.append(reward)
         return reward * len(steps)
 
-    return TransformReward(env, paid)
+    return TransformReward(env, transformed)
 
 
 @pytest.mark.parametrize(

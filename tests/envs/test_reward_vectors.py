@@ -16,11 +16,11 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
 
 Make = Callable[..., VectorEnv]
-PAYS = [1.0, -2.0, 0.5]
+FACTORS = [1.0, -2.0, 0.5]
 IDLE = torch.zeros(2, dtype=torch.long)
 
 
-def paid(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]]:
+def stepped(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]]:
     """Returns rewards [time, env, components], weights [time, env], and the episodes that ended."""
     env.reset()
     seen = [env.step(IDLE) for _ in range(steps)]
@@ -30,11 +30,13 @@ def paid(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]]:
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
 def test_reward_vectors_are_those_of_each_environment(backend: str, make: Make) -> None:
-    env = make("rlrun/Counter-v0", 2, backend=backend, kwargs={"length": 3, "pays": PAYS})
+    env = make("rlrun/Counter-v0", 2, backend=backend, kwargs={"length": 3, "factors": FACTORS})
     assert env.spec.reward_dim == env.spec.own_rewards == 3
-    rewards, _, episodes = paid(env, 7)
+    rewards, _, episodes = stepped(env, 7)
     times = [1, 2, 3, 1, 2, 3, 1]
-    assert rewards == [[[t * part for part in PAYS]] * 2 for t in times], "copied, for the next step writes here again"
+    assert rewards == [[[t * part for part in FACTORS]] * 2 for t in times], (
+        "copied, for the next step writes here again"
+    )
     assert episodes == [([6.0, -12.0, 3.0], 3)] * 4
 
 
@@ -59,7 +61,7 @@ class Simulator(gym.vector.VectorEnv):
         next_step = self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
         resetting = (self.t >= [2, 3]) & next_step
         self.t = np.where(resetting, 0, self.t + 1)
-        reward, ended = self.t[:, None] * PAYS, self.t >= [2, 3]
+        reward, ended = self.t[:, None] * FACTORS, self.t >= [2, 3]
         infos = {}
         if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and ended.any():
             final = [obs if over else None for obs, over in zip(self._obs(), ended, strict=True)]
@@ -74,22 +76,22 @@ class Simulator(gym.vector.VectorEnv):
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_reward_vectors_in_every_autoreset_mode(mode: AutoresetMode) -> None:
     env = VectorEnv(Simulator(mode), np.random.SeedSequence(0))
-    rewards, weights, episodes = paid(env, 6)
+    rewards, weights, episodes = stepped(env, 6)
     two, three = ([3.0, -6.0, 1.5], 2), ([6.0, -12.0, 3.0], 3)
     if mode is AutoresetMode.NEXT_STEP:
         assert [row[0][0] for row in rewards] == [1, 2, 0, 1, 2, 0] and [row[0] for row in weights] == [1, 1, 0] * 2
         assert episodes == [two, three, two]
     else:
-        assert [row[0] for row in rewards] == [[t * part for part in PAYS] for t in (1, 2) * 3]
+        assert [row[0] for row in rewards] == [[t * part for part in FACTORS] for t in (1, 2) * 3]
         assert episodes == [two, three, two, two, three]
 
 
 def test_reward_vectors_of_masked_rows_are_zero(make: Make) -> None:
-    env = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS})
+    env = make("rlrun/Counter-v0", 2, kwargs={"factors": FACTORS})
     env.reset()
     env.step(IDLE)
     saved = env.get_extra_state()
-    other = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS})
+    other = make("rlrun/Counter-v0", 2, kwargs={"factors": FACTORS})
     other.set_extra_state(saved | {"envs": None})  # as saved for environments whose state cannot be saved
     step = other.step(IDLE)
     assert step.reward.tolist() == [[0.0] * 3] * 2 and step.weight.tolist() == [0, 0]
@@ -100,7 +102,7 @@ def test_reward_vectors_of_masked_rows_are_zero(make: Make) -> None:
 
 
 def test_reward_vector_returns_continue_after_a_restore(make: Make) -> None:
-    env, other = (make("rlrun/Counter-v0", 2, kwargs={"length": 3, "pays": PAYS}) for _ in range(2))
+    env, other = (make("rlrun/Counter-v0", 2, kwargs={"length": 3, "factors": FACTORS}) for _ in range(2))
     assert env.method == other.method == "native"
     env.reset()
     env.step(IDLE)
@@ -114,30 +116,30 @@ class Wrong(gym.Env):
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
 
-    def __init__(self, says: list[int] | None, pays: Any):
+    def __init__(self, says: list[int] | None, reward: Any):
         self.reward_space = None if says is None else spaces.Box(0, 1, says)
-        self.pays = pays
+        self.reward = reward
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> Any:
-        return np.zeros(1, np.float32), np.array(self.pays), False, False, {}
+        return np.zeros(1, np.float32), np.array(self.reward), False, False, {}
 
 
 gym.register("rlrun-tests/Wrong-v0", Wrong)
 
 
-@pytest.mark.parametrize("pays", [1.0, [1.0], [1.0, 2.0]])
-def test_another_reward_than_was_announced_is_a_fault_of_the_environment(pays: Any, make: Make) -> None:
-    env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": [3], "pays": pays})
+@pytest.mark.parametrize("reward", [1.0, [1.0], [1.0, 2.0]])
+def test_another_reward_than_was_announced_is_a_fault_of_the_environment(reward: Any, make: Make) -> None:
+    env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": [3], "reward": reward})
     env.reset()
     with pytest.raises(RunError, match=r"#0, seed \d+, step 1: its reward has shape .*, but its reward_space declares"):
         env.step(IDLE)
 
 
 def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Make) -> None:
-    env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": None, "pays": [1.0, 2.0]})
+    env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": None, "reward": [1.0, 2.0]})
     env.reset()
     with pytest.raises(RunError, match=r"#0, .*its reward has shape \(2,\), but it has no reward_space"):
         env.step(IDLE)
@@ -146,30 +148,32 @@ def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Mak
 @pytest.mark.parametrize("says", [[1], [2, 2]])
 def test_matrices_and_vectors_of_one_are_refused(says: list[int], make: Make) -> None:
     with pytest.raises(ConfigError, match="a reward vector must have at least two components"):
-        make("rlrun-tests/Wrong-v0", selftest="off", kwargs={"says": says, "pays": 0.0})
+        make("rlrun-tests/Wrong-v0", selftest="off", kwargs={"says": says, "reward": 0.0})
 
 
 def test_a_component_that_is_no_number_is_named(make: Make) -> None:
-    env = make("rlrun/Counter-v0", 2, kwargs={"pays": [1.0, float("nan")]})
+    env = make("rlrun/Counter-v0", 2, kwargs={"factors": [1.0, float("nan")]})
     env.reset()
     with pytest.raises(RunError, match=r"#0, .*: reward\[1\] is nan"):
         env.step(IDLE)
 
 
 def test_linear_reward_weighs_a_reward_vector(make: Make) -> None:
-    env = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS}, wrappers={"linear_reward": {"weights": [1.0, 0.25, 2.0]}})
-    rewards, _, episodes = paid(env, 3)
+    env = make(
+        "rlrun/Counter-v0", 2, kwargs={"factors": FACTORS}, wrappers={"linear_reward": {"weights": [1.0, 0.25, 2.0]}}
+    )
+    rewards, _, episodes = stepped(env, 3)
     assert env.spec.reward_dim == 1 and rewards == [[1.5 * t] * 2 for t in (1, 2, 3)]
     assert episodes == [(9.0, 3)] * 2
     with pytest.raises(ConfigError, match=r"linear_reward: 2 weights for rewards of shape \(3,\)"):
-        make("rlrun/Counter-v0", kwargs={"pays": PAYS}, wrappers={"linear_reward": {"weights": [1.0, 1.0]}})
+        make("rlrun/Counter-v0", kwargs={"factors": FACTORS}, wrappers={"linear_reward": {"weights": [1.0, 1.0]}})
     with pytest.raises(ConfigError, match=r"linear_reward: 1 weights for rewards of shape \(\)"):
         make("rlrun/Counter-v0", wrappers={"linear_reward": {"weights": [1.0]}})
 
 
 def test_episode_recorder_keeps_reward_vectors(make: Make) -> None:
     kept: list[dict[str, Any]] = []
-    env = EpisodeRecorder(gym.make("rlrun/Counter-v0", pays=[1.0, -2.0], disable_env_checker=True), 1, kept.append)
+    env = EpisodeRecorder(gym.make("rlrun/Counter-v0", factors=[1.0, -2.0], disable_env_checker=True), 1, kept.append)
     env.reset()
     for _ in range(3):
         env.step(0)

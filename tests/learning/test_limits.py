@@ -31,11 +31,11 @@ def test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it(
     words = [f"algo={algo}", "env=PointRun", f"seed={seed}", "logger=[console]", f"run_dir={run}"]
     assert main(["train", *words]) == 0
     exploring, judged = (-late(run, f"{group}/return_mean_1") / STEPS for group in ("train", "eval"))
-    progress, price = late(run, "eval/return_mean_0"), late(run, "loss/reward_weight_1")
-    price /= late(run, "loss/reward_weight_0")
+    progress, multiplier = late(run, "eval/return_mean_0"), late(run, "loss/reward_weight_1")
+    multiplier /= late(run, "loss/reward_weight_0")
     most, fair = optimum(LIMIT)
     print(f"energy {exploring:.4f} exploring, {judged:.4f} judged; progress {progress:.2f} of {most:.2f}")
-    print(f"price {price:.2f}, at the optimum {fair:.2f}")
+    print(f"multiplier {multiplier:.2f}, at the optimum {fair:.2f}")
     assert exploring == pytest.approx(LIMIT, rel=0.05)
     assert (0.95 - noise) * LIMIT <= judged <= 1.05 * LIMIT
     assert progress == pytest.approx(most, rel=0.1)

@@ -96,9 +96,9 @@ def evaluated(values: Any, episodes: int = 3) -> dict[str, float]:
         env.close()
 
 
-def counter(*pays: float, **wrappers: Any) -> Any:
-    """Returns an environment with episodes of 6 steps; step t has the reward t, or t times each of `pays`."""
-    kwargs = {"length": 6} | ({"pays": [*pays]} if pays else {})
+def counter(*factors: float, **wrappers: Any) -> Any:
+    """Returns an environment with episodes of 6 steps; step t has the reward t, or t times each of `factors`."""
+    kwargs = {"length": 6} | ({"factors": [*factors]} if factors else {})
     return toy("ppo", **{"env.id": "rlrun/Counter-v0", "env.kwargs": kwargs, "env.wrappers": wrappers})
 
 

@@ -20,12 +20,16 @@ from rlrun.run.returns import components, score, shortfall
 from rlrun.run.trainer import Progress, Trainer
 from rlrun.types import Objective, Spec, Step
 
-JUDGE = Objective((1.0, 0.5, 0.0), (None, 2.0, -1.0))
-PAYS = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"length": 3, "pays": [1.0, -2.0]}, "env.max_episode_steps": None}
+OBJECTIVE = Objective((1.0, 0.5, 0.0), (None, 2.0, -1.0))
+COUNTER = {
+    "env.id": "rlrun/Counter-v0",
+    "env.kwargs": {"length": 3, "factors": [1.0, -2.0]},
+    "env.max_episode_steps": None,
+}
 
 
 def test_score_weighs_a_reward_vector() -> None:
-    assert score([3.0, -4.0, 100.0], JUDGE) == 1.0
+    assert score([3.0, -4.0, 100.0], OBJECTIVE) == 1.0
     assert score(7.0, None) == 7.0
 
 
@@ -37,14 +41,14 @@ def test_components_of_reward_vector_returns() -> None:
 
 def test_shortfall_is_the_largest_gap_below_a_floor() -> None:
     returned, lengths = [[0.0, 2.0, -9.0], [0.0, 10.0, -9.0]], [2, 4]  # a step: 2 and -3
-    assert shortfall(returned, lengths, JUDGE) == {"eval/shortfall": 2.0}
-    assert shortfall([[0.0, 20.0, -2.0]], [4], JUDGE) == {"eval/shortfall": 0.0}
+    assert shortfall(returned, lengths, OBJECTIVE) == {"eval/shortfall": 2.0}
+    assert shortfall([[0.0, 20.0, -2.0]], [4], OBJECTIVE) == {"eval/shortfall": 0.0}
     assert shortfall(returned, lengths, Objective((1.0,) * 3, (None,) * 3)) == {}
     assert shortfall([1.0], [1], None) == {}
 
 
 def test_evaluation_reports_every_reward_component() -> None:
-    class Pays(Lengths):
+    class RewardVectors(Lengths):
         def __init__(self, lengths: list[int], idle: bool):
             super().__init__(lengths, idle)
             self.spec = replace(self.spec, reward_dim=2)
@@ -53,11 +57,11 @@ def test_evaluation_reports_every_reward_component() -> None:
             step = super().step(action)
             return step._replace(reward=step.reward[:, None] * torch.tensor([1.0, -2.0]))
 
-    class Judged(Addon):
+    class WithObjective(Addon):
         def spec(self, spec: Spec) -> Spec:
             return replace(spec, objective=Objective((1.0, 0.25), (None, -1.5)))
 
-    values = evaluate(Player(), Addons([Judged()]), Pays([2, 50], idle=True), 4)  # type: ignore[arg-type]
+    values = evaluate(Player(), Addons([WithObjective()]), RewardVectors([2, 50], idle=True), 4)  # type: ignore[arg-type]
     assert values["eval/return_mean"] == 13 and values["eval/length_mean"] == 26
     assert (values["eval/return_mean_0"], values["eval/return_mean_1"]) == (26, -52)
     assert values["eval/shortfall"] == 0.5
@@ -80,12 +84,12 @@ def test_best_evaluation_has_the_smallest_shortfall(seen: list[tuple[float, floa
 
 
 def vectors(algo: str, **changes: Any) -> Values:
-    return put(toy(algo), PAYS | changes)
+    return put(toy(algo), COUNTER | changes)
 
 
 @pytest.mark.parametrize("algo", ["dqn", "cem", "muzero", "q_learning", "maml", "svpg", "ppo_demos"])
 def test_scalar_algorithms_refuse_reward_vectors(algo: str, build: Callable[..., Loop]) -> None:
-    kwargs: Values = {"env.kwargs": PAYS["env.kwargs"] | {"length": 5}}
+    kwargs: Values = {"env.kwargs": COUNTER["env.kwargs"] | {"length": 5}}
     wraps = {"discretize": {"bins": 3, "low": [0.0, 0.0], "high": [9.0, 9.0]}} if algo == "q_learning" else {}
     values = vectors(algo, **kwargs, **{"env.wrappers": wraps, "env.task_kwargs": {}})
     with pytest.raises(Exception, match=rf"^algo={values['algo']['name']} needs one reward a step .*has 2 of them"):
@@ -104,7 +108,7 @@ def test_an_agent_learns_from_vectors_and_its_episodes_are_weighed(algo: str, bu
 
 def test_run_logs_every_reward_component(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={pays: [1.0, -2.0]}", "logger=[console]"]
+    words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={factors: [1.0, -2.0]}", "logger=[console]"]
     words += ["algo.reward_weights.weights=[1, 0.25]", "trainer.total_steps=60", "trainer.eval_episodes=2"]
     assert main(["train", *words, "algo.loop.warmup_steps=50", "trainer.log_every=30", f"run_dir={run}"]) == 0
     for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):

@@ -176,21 +176,21 @@ class Counter(gym.Env):
     """The observation is (episode number, step), the reward is the step. Episodes have `length` steps.
 
     Its numbers reveal transitions that are lost, duplicated or joined across a reset. truncate: whether episodes are
-    truncated instead of terminated. pays: factors; if set, the reward is a vector, the step number times
+    truncated instead of terminated. factors: if set, the reward is a vector, the step number times
     each factor. All calls of `step` return the same array and overwrite it.
     """
 
     observation_space = Box(0.0, np.inf, (2,), np.float64)
     action_space = Discrete(2)
 
-    def __init__(self, length: int = 3, truncate: bool = False, pays: list[float] | None = None):
+    def __init__(self, length: int = 3, truncate: bool = False, factors: list[float] | None = None):
         self.length, self.truncate = length, truncate
         self.episode, self.t = -1, 0
-        self.pays = self.reward_space = None
-        if pays is not None:
-            self.pays = np.array(pays)
-            self.reward_space = Box(-np.inf, np.inf, (len(pays),))
-        self.paid = np.zeros_like(self.pays)
+        self.factors = self.reward_space = None
+        if factors is not None:
+            self.factors = np.array(factors)
+            self.reward_space = Box(-np.inf, np.inf, (len(factors),))
+        self.reward = np.zeros_like(self.factors)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -202,8 +202,8 @@ class Counter(gym.Env):
         end = self.t >= self.length
         obs = np.array([self.episode, self.t], np.float64)
         reward: Any = float(self.t)
-        if self.pays is not None:
-            reward = np.multiply(self.pays, self.t, out=self.paid)
+        if self.factors is not None:
+            reward = np.multiply(self.factors, self.t, out=self.reward)
         return obs, reward, end and not self.truncate, end and self.truncate, {}
 
 
