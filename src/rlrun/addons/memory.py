@@ -12,7 +12,7 @@ from rlrun.core.addon import Addon
 from rlrun.core.agent import policy
 from rlrun.nested import flat, index, mapped
 from rlrun.networks.recurrent import Recurrent, StateLayout
-from rlrun.types import MASK, Batch
+from rlrun.types import MASK, Batch, Obs
 
 
 class RecurrentState(Addon):
@@ -32,7 +32,7 @@ class RecurrentState(Addon):
         self.burn_in = memory.burn_in
         self.stores = memory.stores
 
-    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         first = carry["first"]
         zeros = torch.zeros(first.shape[0], self.size, device=first.device)
         previous = carry.get("carry.memory", zeros)
@@ -128,7 +128,7 @@ def observation_rows(history: Batch, row_index: Tensor) -> Any:
     return obs
 
 
-def with_entries(obs: Any, **entries: Tensor) -> Any:
+def with_entries(obs: Obs, **entries: Tensor) -> Any:
     """Returns an observation as a dict with additional entries; a plain observation becomes the entry `obs`."""
     if not isinstance(obs, dict):
         obs = {"obs": obs}

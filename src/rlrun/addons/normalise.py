@@ -12,7 +12,7 @@ from rlrun.core.state import RunningMoments, Statistics
 from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import leaves, part
-from rlrun.types import Batch, Context, Metrics, Spec, Step
+from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 REWARDS = {"returns": NormaliseRewards, "rewards": StandardiseRewards}
 
@@ -61,13 +61,13 @@ class NormaliseObservations(Addon):
         if isinstance(spec.obs, spaces.Box):
             self.statistics = self.parts[0]
 
-    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         return self.normalise(obs), {}
 
     def acting(self) -> list[RunningMoments]:
         return [statistics.live for statistics in self.parts]
 
-    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
         for path, statistics in zip(self.paths, self.parts, strict=True):
             statistics.add(part(step.obs, path))
 
@@ -83,7 +83,7 @@ class NormaliseObservations(Addon):
             statistics.publish()
         return {}
 
-    def normalise(self, obs: Any) -> Any:
+    def normalise(self, obs: Obs) -> Any:
         """Returns observations whose vectors of floats are standardised and clipped, as float32."""
         for path, statistics in zip(self.paths, self.parts, strict=True):
             standardised = self._standardised(part(obs, path), statistics.live)

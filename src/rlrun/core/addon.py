@@ -11,7 +11,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlrun.types import Batch, Context, Metrics, Spec, Step
+from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
 class Addon(nn.Module):
@@ -30,7 +30,7 @@ class Addon(nn.Module):
         """Returns the spec that the agent receives instead of the environment's."""
         return spec
 
-    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         """Returns the observation that the agent acts on, and extras to be stored with the step, each [num_envs, ...].
 
         carry: `first` marks episode starts, `carry.*` are the extras of these names from the previous step.
@@ -50,7 +50,7 @@ class Addon(nn.Module):
         """Returns the modules whose parameters and buffers `see` reads."""
         return ()
 
-    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
         """Updates running statistics. Called once for every training step.
 
         obs: the observation before the step, as the environment returned it.
@@ -112,7 +112,7 @@ class Addons(nn.ModuleList):
             spec = addon.spec(spec)
         return spec
 
-    def act(self, policy: Any, obs: Any, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
+    def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
         """Returns the policy's action for the transformed observation, and the extras of add-ons and policy."""
         policy_obs, addon_extras = self.see(obs, carry, explore)
         action, policy_extras = policy.act(policy_obs, carry, explore, *params)
@@ -121,7 +121,7 @@ class Addons(nn.ModuleList):
     def acting(self) -> list[nn.Module]:
         return [module for addon in self for module in addon.acting()]
 
-    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         """Returns the observation that the agent acts on, and the extras of all add-ons."""
         extras: Batch = {}
         for addon in self:
@@ -138,7 +138,7 @@ class Addons(nn.ModuleList):
             extras |= addon_extras
         return extras
 
-    def collect(self, obs: Any, step: Step, extras: Batch) -> Step:
+    def collect(self, obs: Obs, step: Step, extras: Batch) -> Step:
         """Returns the step to be stored: its reward has one more column for each reward module."""
         for addon in self:
             addon.collect(obs, step, extras)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 if TYPE_CHECKING:
     from rlrun.core.parts import Parts
@@ -79,7 +79,7 @@ class Agent(nn.Module):
         if spec.own_rewards > 1 and not (cls.reward_vectors and spec.objective):
             yield "one reward a step (env.wrappers.linear_reward makes one of several)", f"{spec.own_rewards} of them"
 
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Returns actions [num_envs, ...] for obs [num_envs, ...], and extras to be stored with the step.
 
         carry: `first` [num_envs] bool marks episode starts, `carry.*` are the extras of these names from the last call.

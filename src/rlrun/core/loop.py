@@ -14,7 +14,7 @@ from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
-from rlrun.types import Batch, Context, Metrics, Step, measured
+from rlrun.types import Batch, Context, Metrics, Obs, Step, measured
 
 
 class Loop(Module):
@@ -139,7 +139,7 @@ class Loop(Module):
         return self.collector.obs
 
     @obs.setter
-    def obs(self, obs: Any) -> None:
+    def obs(self, obs: Obs) -> None:
         self.collector.obs = obs
 
     @property

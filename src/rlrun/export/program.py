@@ -24,7 +24,7 @@ from rlrun.core.agent import Agent
 from rlrun.envs.actions import Actions, NestedActions
 from rlrun.errors import ConfigError, reason
 from rlrun.nested import leaves, mapped
-from rlrun.types import Batch
+from rlrun.types import Batch, Obs
 
 ACTION = "action"
 CARRY, STATE, NEXT_STATE = "carry.", "state.", "next_state."
@@ -117,12 +117,12 @@ class PolicyProgram(nn.Module):
             state[STATE + name] = zeros[:1].expand(batch, *zeros.shape[1:]).clone()
         return state
 
-    def inputs(self, obs: Any) -> Batch:
+    def inputs(self, obs: Obs) -> Batch:
         """Returns the observation as inputs."""
         entries = mapped(lambda name, entry: (name, entry), self.names, obs)
         return dict(leaves(entries))
 
-    def first_inputs(self, obs: Any) -> Batch:
+    def first_inputs(self, obs: Obs) -> Batch:
         """Returns the inputs at the first step of an episode."""
         inputs = self.inputs(obs)
         batch = len(next(iter(inputs.values())))
@@ -142,7 +142,7 @@ class PolicyProgram(nn.Module):
         return outputs
 
 
-def build(agent: Agent, addons: Addons, env: Any, obs: Any) -> PolicyProgram:
+def build(agent: Agent, addons: Addons, env: Any, obs: Obs) -> PolicyProgram:
     """Returns the policy as a module. obs: a batch of observations of `env`. Raises ConfigError if it has none."""
     for part in (agent, *addons):
         if part.unexportable:
@@ -153,7 +153,7 @@ def build(agent: Agent, addons: Addons, env: Any, obs: Any) -> PolicyProgram:
     return PolicyProgram(agent, addons, env.spec.obs, env.actions, state)
 
 
-def trace(policy: PolicyProgram, obs: Any) -> ExportedProgram:
+def trace(policy: PolicyProgram, obs: Obs) -> ExportedProgram:
     """Returns the program of a policy, for any batch size. Raises ConfigError if torch cannot trace it."""
     inputs = policy.first_inputs(obs)
     batch = Dim("batch", min=1)

@@ -1,13 +1,13 @@
 """Values of continuous actions that are chosen one dimension after the other, each among a number of bins."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rlrun.functional.distributions import Categorical
 from rlrun.networks.heads import Head
+from rlrun.types import Obs
 
 
 class AutoregressiveValues(Head):
@@ -36,14 +36,14 @@ class AutoregressiveValues(Head):
         before = torch.ones(dims, dims).tril(-1)  # [k, j] is 1 for j < k
         self.register_buffer("before", before.unsqueeze(1), persistent=False)
 
-    def values(self, obs: Any, action: Tensor) -> Tensor:
+    def values(self, obs: Obs, action: Tensor) -> Tensor:
         """Returns the values of the bins of all dimensions in one batched product, [dims, batch, bins].
 
         action: [batch, dims]; the values of dimension k depend on a_{<k} only.
         """
         return self(obs, action * self.before)
 
-    def values_of(self, k: int, obs: Any, action: Tensor) -> Tensor:
+    def values_of(self, k: int, obs: Obs, action: Tensor) -> Tensor:
         """Returns the values of the bins of dimension k, [batch, bins]. Only network k is computed."""
         return self.select(slice(k, k + 1), obs, action * self.before[k])[0]
 
@@ -52,7 +52,7 @@ class AutoregressiveValues(Head):
         position = (action + 1) / 2 * (self.bins - 1)
         return position.round().long()
 
-    def value(self, obs: Any, action: Tensor, alpha: Tensor) -> Tensor:
+    def value(self, obs: Obs, action: Tensor, alpha: Tensor) -> Tensor:
         """Returns Q(s, a) of the bins in which the actions [batch, dims] lie, [batch]."""
         values = self.values(obs, action)
         bin_index = self.nearest_bin(action).T.unsqueeze(-1)  # [dims, batch, 1]
@@ -61,7 +61,7 @@ class AutoregressiveValues(Head):
         advantage = chosen - soft_value  # alpha log(bins pi_k)
         return soft_value[0] + advantage.sum(0)
 
-    def sample(self, obs: Any, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def sample(self, obs: Obs, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns actions [batch, dims] that are drawn dimension by dimension, and KL(pi_k || uniform), [batch, dims].
 
         noise: uniform numbers in [0, 1), [batch, dims, bins].
@@ -74,7 +74,7 @@ class AutoregressiveValues(Head):
             divergences.append(math.log(self.bins) - dist.entropy())
         return action, torch.stack(divergences, -1)
 
-    def greedy(self, obs: Any, batch: int) -> Tensor:
+    def greedy(self, obs: Obs, batch: int) -> Tensor:
         """Returns the actions [batch, dims] whose bin has the highest value in every dimension."""
         action = self.centres.new_zeros(batch, self.dims)
         for k in range(self.dims):

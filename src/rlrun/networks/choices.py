@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from rlrun.functional.distributions import Categorical, Independent, masked
 from rlrun.spaces import MixedSpace
-from rlrun.types import MASK
+from rlrun.types import MASK, Obs
 
 
 def choices(space: Space) -> list[int]:
@@ -31,7 +31,7 @@ def choices(space: Space) -> list[int]:
     return []
 
 
-def legal(scores: Tensor, obs: Any) -> Tensor:
+def legal(scores: Tensor, obs: Obs) -> Tensor:
     """Returns the scores [..., choices] of a Discrete action, with -inf for choices that the action mask forbids."""
     mask = _action_mask(obs)
     if mask is None:
@@ -39,7 +39,7 @@ def legal(scores: Tensor, obs: Any) -> Tensor:
     return masked(scores, mask)
 
 
-def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Independent:
+def distribution(space: Space, logits: Tensor, obs: Obs) -> Categorical | Independent:
     """Returns the distribution over the legal choices of a space; logits [..., sum(choices(space))]."""
     if isinstance(space, spaces.Discrete):
         return Categorical(legal(logits, obs))
@@ -56,7 +56,7 @@ def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Indepe
     return Independent(Categorical(torch.stack(padded, -2)))
 
 
-def uniform(space: Space, num_envs: int, obs: Any, device: torch.device) -> Categorical | Independent:
+def uniform(space: Space, num_envs: int, obs: Obs, device: torch.device) -> Categorical | Independent:
     """Returns the uniform distribution over the legal choices [num_envs, ...] of a space."""
     if isinstance(space, MixedSpace):
         space = space.discrete

@@ -11,7 +11,7 @@ from rlrun.functional.distributions import Categorical, Deterministic, Independe
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
 from rlrun.spaces import MixedSpace
-from rlrun.types import Metrics
+from rlrun.types import Metrics, Obs
 
 LOG_STD_MIN = -20.0  # bounds of log_std where it depends on the observation, as in the SAC authors' code
 LOG_STD_MAX = 2.0
@@ -118,7 +118,7 @@ class DiscreteCritic(ActionValues):
     If `forward` gets an action [batch], it returns only the predictions for that action, [members, batch, *shape].
     """
 
-    def forward(self, obs: Any, action: Tensor | None = None) -> Tensor:
+    def forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:
         z = super().forward(obs)
         if action is None:
             return z
@@ -222,7 +222,7 @@ class DiscretePolicy(PolicyHead):
         super().__init__(torso, num_choices, gain=gain)
         self.space = space
 
-    def forward(self, obs: Any) -> Categorical | Independent:  # type: ignore[override]
+    def forward(self, obs: Obs) -> Categorical | Independent:  # type: ignore[override]
         logits = super().forward(obs)
         return distribution(self.space, logits, obs)
 
@@ -240,7 +240,7 @@ class MixedPolicy(PolicyHead):
         self.space = space
         self.log_std = nn.Parameter(torch.full((self.sizes[1],), math.log(std)))
 
-    def forward(self, obs: Any) -> Joint:  # type: ignore[override]
+    def forward(self, obs: Obs) -> Joint:  # type: ignore[override]
         outputs = super().forward(obs)
         logits, mean = outputs.split(self.sizes, -1)
         discrete: Any = distribution(self.space.discrete, logits, obs)

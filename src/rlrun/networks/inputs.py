@@ -11,7 +11,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.choices import one_hot
 from rlrun.nested import joined, mapped
 from rlrun.spaces import MixedSpace
-from rlrun.types import MASK
+from rlrun.types import MASK, Obs
 
 
 def is_image(space: Space) -> bool:
@@ -135,11 +135,11 @@ def _flattened_decisions(space: Any, x: Tensor) -> Tensor:
     return torch.cat(one_hots, -1)
 
 
-def concatenated(obs: Any, others: Any) -> Any:
+def concatenated(obs: Obs, others: Any) -> Any:
     """Returns two batches of observations, concatenated along the first dimension."""
     return joined([obs, others])
 
 
-def merged(obs: Any, time: int, batch: int) -> Any:
+def merged(obs: Obs, time: int, batch: int) -> Any:
     """Returns the first `time` steps of the first `batch` sequences [time, batch, ...] as [time * batch, ...]."""
     return mapped(lambda x: x[:time, :batch].flatten(0, 1), obs)

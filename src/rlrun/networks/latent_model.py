@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.networks.heads import Head
+from rlrun.types import Obs
 
 
 class LatentModel(nn.Module):
@@ -35,7 +36,7 @@ class LatentModel(nn.Module):
         self.dynamics = Head(torso(inputs=(latent_space, "action")), latent + scalar.size)
         self.prediction = Head(torso(inputs=(latent_space,)), self.actions + scalar.size)
 
-    def encode(self, obs: Any) -> Tensor:
+    def encode(self, obs: Obs) -> Tensor:
         """Returns the latent states of observations; [batch, ...] -> [batch, latent]."""
         return unit(self.representation(obs))
 
@@ -51,7 +52,7 @@ class LatentModel(nn.Module):
         logits, value = output.split([self.actions, self.scalar.size], -1)
         return logits, value
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: Obs) -> Tensor:
         """Returns the value of observations, [batch]."""
         _, value = self.predict(self.encode(obs))
         return self.scalar.mean(value)

@@ -37,7 +37,7 @@ from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.torsos import Layers, Mlp, auto
 from rlrun.settings import NonNegativeInt, Size, Units, config, register
-from rlrun.types import Batch
+from rlrun.types import Batch, Obs
 
 
 class Recurrent(nn.Module):
@@ -136,7 +136,7 @@ class Recurrent(nn.Module):
         """Returns this torso's part of the hidden state of the agent."""
         return state[..., self.offset : self.offset + self.size]
 
-    def encode(self, obs: Any, batch: int) -> Tensor:
+    def encode(self, obs: Obs, batch: int) -> Tensor:
         """Returns the encoded observations, which are the inputs of the cell: [time, batch, ...] -> [time, batch,
         inputs]."""
         encoded = self.encoder(flat(obs))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.nested import unflattened
+from rlrun.types import Obs
 
 
 class Stacked(nn.Module):
@@ -37,7 +38,7 @@ class Stacked(nn.Module):
         weights = [param.detach().flatten() for param in self.template[0].parameters()]
         return torch.cat(weights)
 
-    def forward(self, obs: Any, params: Tensor, *more: Any) -> Tensor:
+    def forward(self, obs: Obs, params: Tensor, *more: Any) -> Tensor:
         """Returns outputs [num_envs, outputs] for obs [num_envs, ...] and params [members, P].
 
         Every member computes the outputs of num_envs / members consecutive environments. more: further inputs of the
@@ -53,7 +54,7 @@ class Stacked(nn.Module):
         return outputs.flatten(0, 1)
 
 
-def split(obs: Any, members: int) -> Any:
+def split(obs: Obs, members: int) -> Any:
     """Returns observations divided evenly among members: [num_envs, ...] -> [members, num_envs / members, ...].
 
     None stays None.

@@ -16,7 +16,7 @@ from rlrun.core.addon import Addon
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.settings import Units, config, register
-from rlrun.types import GOAL, Batch, Spec
+from rlrun.types import GOAL, Batch, Obs, Spec
 
 GOAL_EXTRA = f"carry.{GOAL}"
 
@@ -51,7 +51,7 @@ class CategoricalGoals(Addon):
         obs = spaces.Dict({**entries, GOAL: self.space})
         return replace(spec, obs=obs)
 
-    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         first = carry["first"]
         num_envs = len(first)
         before_first = torch.arange(num_envs, device=first.device) - num_envs
@@ -71,6 +71,6 @@ class CategoricalGoals(Addon):
         }
 
 
-def with_goal(obs: Any, goal: Tensor) -> Any:
+def with_goal(obs: Obs, goal: Tensor) -> Any:
     """Returns the observation as a dict with the additional entry `goal`."""
     return with_entries(obs, **{GOAL: goal})

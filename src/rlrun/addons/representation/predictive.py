@@ -35,7 +35,7 @@ from rlrun.settings import (
     register,
     registry,
 )
-from rlrun.types import MASK, Batch, Context, Metrics, Spec
+from rlrun.types import MASK, Batch, Context, Metrics, Obs, Spec
 
 STEP_RESULTS = ("reward", "terminated")  # fields that a step returns together with the next observation
 TRAINING_KEYS = ("obs", "next_obs", "action", *STEP_RESULTS, "truncated", "weight", "mask")
@@ -84,7 +84,7 @@ class Predictive(Addon):
             latent = spaces.Dict({"obs": latent, MASK: spec.obs[MASK]})
         return replace(spec, obs=latent, frame_stack=1)
 
-    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         latent = self.encode(obs)
         return with_action_mask(latent, obs), {}
 
@@ -92,11 +92,11 @@ class Predictive(Addon):
         return (self.encoder,)
 
     @policy
-    def encode(self, obs: Any) -> Tensor:
+    def encode(self, obs: Obs) -> Tensor:
         """Returns latent states, [batch, latent]."""
         return self.encoder(obs)
 
-    def encode_rows(self, obs: Any, leading: torch.Size) -> Any:
+    def encode_rows(self, obs: Obs, leading: torch.Size) -> Any:
         """Returns latent states of observations [*leading, ...], with action masks if the environment has them."""
         if len(leading) == 1:
             latent = self.encode(obs)
@@ -206,7 +206,7 @@ def decoded_fields(cfg: Any) -> list[str]:
     raise ConfigError(f"{key}: must name one or more of {choices} with unroll_steps={cfg.unroll_steps}")
 
 
-def with_action_mask(latent: Tensor, obs: Any) -> Any:
+def with_action_mask(latent: Tensor, obs: Obs) -> Any:
     """Returns the latent state, together with the action mask if the observation has one."""
     if isinstance(obs, dict) and MASK in obs:
         return {"obs": latent, MASK: obs[MASK]}

@@ -3,14 +3,12 @@
 Each component of a reward vector is normalised separately.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from rlrun.core.addon import Addon
 from rlrun.core.state import Statistics
-from rlrun.types import Batch, Context, Metrics, Spec, Step
+from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
 class NormaliseRewards(Addon):
@@ -29,7 +27,7 @@ class NormaliseRewards(Addon):
         self.statistics = Statistics(shape)
         self.returns = torch.zeros(spec.num_envs, *shape)  # discounted returns of the running episodes
 
-    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
         discount: float | Tensor = self.gamma
         if step.n_steps is not None:
             discount = beside(self.gamma**step.n_steps, step.reward)
@@ -76,7 +74,7 @@ class StandardiseRewards(Addon):
             shape = (spec.reward_dim,)
         self.statistics = Statistics(shape)
 
-    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
         reward = step.info.get("drawn_rewards", step.reward)
         self.statistics.add(reward[step.weight > 0])
 

@@ -17,7 +17,7 @@ from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
 from rlrun.settings import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "crossq")
@@ -58,7 +58,7 @@ class CrossQ(Agent):
         self.update_noise = parts.stream("update")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if not explore:
             return dist.mode(), {}

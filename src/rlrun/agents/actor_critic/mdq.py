@@ -34,7 +34,7 @@ from rlrun.settings import (
     config,
     register,
 )
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "mdq")
@@ -75,7 +75,7 @@ class MDQ(Agent):
         self.update_noise = parts.stream("update")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         batch = next(leaves(obs)).shape[0]  # not len(), which an export would make a constant
         if not explore:
             return self.actor.greedy(obs, batch), {}

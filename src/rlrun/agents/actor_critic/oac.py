@@ -1,7 +1,5 @@
 """Optimistic actor-critic, OAC (Ciosek et al. 2019, arXiv 1910.12807): SAC with an optimistic exploration policy."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,7 +8,7 @@ from rlrun.agents.actor_critic.sac import SAC
 from rlrun.core.agent import policy
 from rlrun.functional.distributions import SquashedNormal
 from rlrun.settings import NonNegativeFloat, Scheduled, config, register
-from rlrun.types import Batch
+from rlrun.types import Batch, Obs
 
 
 @register("algo", "oac")
@@ -28,7 +26,7 @@ class OAC(SAC):
     cfg: Config
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if not explore:
             return dist.mode(), {}
@@ -36,7 +34,7 @@ class OAC(SAC):
         action, _ = dist.sample(dist.noise(self.act_noise))
         return self.noise.add(action, carry, self.act_noise)
 
-    def optimistic(self, obs: Any, dist: SquashedNormal) -> SquashedNormal:
+    def optimistic(self, obs: Obs, dist: SquashedNormal) -> SquashedNormal:
         """Returns the policy with its Gaussian mean shifted by sqrt(2 delta) Sigma g / sqrt(g^T Sigma g) (eq. 6).
 
         `shift_multiplier` is sqrt(2 delta), the Mahalanobis length of the shift. The covariance Sigma does not change.
@@ -46,7 +44,7 @@ class OAC(SAC):
         shift = std * F.normalize(std * gradient, dim=-1)  # 0 if the gradient is 0
         return SquashedNormal(dist.mean + self.cfg.shift_multiplier * shift, dist.log_std)
 
-    def upper_bound_gradient(self, obs: Any, mean: Tensor) -> Tensor:
+    def upper_bound_gradient(self, obs: Obs, mean: Tensor) -> Tensor:
         """Returns the gradient g of the upper bound mean_i Q_i + beta_ub std_i Q_i at the mean of the Gaussian.
 
         mean and gradient are [num_envs, actions], both before tanh, as in the authors' code. The standard deviation

@@ -39,7 +39,7 @@ from rlrun.settings import (
     register,
     registry,
 )
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "taac")
@@ -98,7 +98,7 @@ class TAAC(Agent):
         self.update_noise = parts.stream("update")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         previous = self.previous(carry, explore)
         dist = self.actor(obs, previous)
         if explore:
@@ -132,7 +132,7 @@ class TAAC(Agent):
         """
         return torch.stack([self.trajectory.go_on(previous), self.trajectory.start(output, previous)])
 
-    def values(self, obs: Any, taus: Tensor) -> Tensor:
+    def values(self, obs: Obs, taus: Tensor) -> Tensor:
         """Returns the Q-values of both trajectories, [2, batch], by which the actor and the switch decide."""
         return torch.stack([self.ensemble.actor(self.critic(obs, tau)) for tau in taus])
 

@@ -4,8 +4,6 @@ With a single critic, policy_delay=1 and target_noise=0 this is DDPG (Lillicrap 
 DDPG's Ornstein-Uhlenbeck exploration is available as noise=ou.
 """
 
-from typing import Any
-
 from torch import Tensor
 
 from rlrun.agents.actor_critic.actor_critic import ActorCritic
@@ -17,7 +15,7 @@ from rlrun.functional.losses import weighted_mean
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy
 from rlrun.settings import NonNegativeFloat, PositiveInt, Scheduled, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "td3")
@@ -43,7 +41,7 @@ class TD3(ActorCritic):
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         action = self.actor(obs)
         if not explore:
             return action, {}

@@ -9,7 +9,7 @@ from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Trainin
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.membership import belongs
 from rlrun.settings import Fraction, Units, config, register
-from rlrun.types import Batch
+from rlrun.types import Batch, Obs
 
 
 @register("algo", "bootstrap_bandit")
@@ -29,10 +29,10 @@ class Bootstrap(NeuralGreedy):
         self.q = RewardHead(parts.torso(members=self.cfg.members), self.arms, self.cfg.members)
         self.num_features = self.q.torso.features
 
-    def value(self, obs: Any) -> Tensor:
+    def value(self, obs: Obs) -> Tensor:
         return self.q(obs).mean(0)
 
-    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+    def score(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         values = self.q(obs, mask)  # [members, batch, arms]
         member = self.noise.integers(self.cfg.members, 1, values.shape[1], 1)
         return values.gather(0, member.expand(-1, -1, self.arms)).squeeze(0)

@@ -1,7 +1,5 @@
 """A baseline that pulls arms with fixed probabilities and never learns."""
 
-from typing import Any
-
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
@@ -13,7 +11,7 @@ from rlrun.functional.distributions import Categorical
 from rlrun.functional.losses import batch_mean
 from rlrun.networks.choices import legal
 from rlrun.settings import Fraction, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "fixed_policy")
@@ -39,7 +37,7 @@ class FixedPolicy(Agent):
         self.register_buffer("probs", probs)
         self.noise = parts.stream("act")
 
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         logits = self.probs.log().expand(carry["first"].shape[0], -1)
         dist = Categorical(legal(logits, obs))
         if not explore:

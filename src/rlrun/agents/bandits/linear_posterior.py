@@ -3,8 +3,6 @@
 The variance of the rewards is also learned (arXiv 1802.09127).
 """
 
-from typing import Any
-
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
@@ -19,7 +17,7 @@ from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.settings import NonNegativeInt, PositiveFloat, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 MAX_INPUTS = 1000  # a limit, because the cost of a step grows with the cube of the number of inputs
 
@@ -53,7 +51,7 @@ class LinearPosterior(Agent):
         self.noise = parts.stream("act")
 
     @torch.no_grad()
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         context = self.flatten(obs)
         if not explore:
             mean = self.regression.mean(context)

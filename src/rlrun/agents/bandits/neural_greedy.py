@@ -20,7 +20,7 @@ from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @config
@@ -39,11 +39,11 @@ class Training:
 class RewardHead(Head):
     """Predicts the rewards of all arms: [batch, arms], or [members, batch, arms] with members."""
 
-    def forward(self, obs: Any, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, obs: Obs, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """`mask` scales the features of the last hidden layer; its shape can be broadcast to that of the features."""
         return self.output(self.features(obs, mask))
 
-    def features(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+    def features(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         """Returns the activations of the last hidden layer, scaled by `mask` if there is one."""
         features = self.torso(obs)
         if mask is None:
@@ -81,7 +81,7 @@ class NeuralGreedy(Agent):
         self.num_features = self.q.torso.features
 
     @torch.no_grad()
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
             values = legal(self.value(obs), obs)
             return values.argmax(-1), {}
@@ -91,11 +91,11 @@ class NeuralGreedy(Agent):
         scores = legal(self.score(obs, mask), obs)
         return self.first_pulls(scores, carry)
 
-    def value(self, obs: Any) -> Tensor:
+    def value(self, obs: Obs) -> Tensor:
         """Returns the expected rewards of the arms, [batch, arms]."""
         return self.q(obs)
 
-    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+    def score(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         """Returns the scores of the arms, [batch, arms]; exploration pulls the arm with the highest score.
 
         mask: dropout mask [batch, features]; None: no dropout.

@@ -14,7 +14,7 @@ from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.agents.bandits.regression import BayesianRegression
 from rlrun.functional.losses import batch_mean
 from rlrun.settings import PositiveFloat, PositiveInt, config, register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Obs
 
 
 @register("algo", "neural_linear")
@@ -36,10 +36,10 @@ class NeuralLinear(NeuralGreedy):
         self.register_buffer("num_added", torch.zeros(()).long())
         self.regression = BayesianRegression(self.arms, self.num_features, cfg.ridge, cfg.a0, cfg.b0)
 
-    def value(self, obs: Any) -> Tensor:
+    def value(self, obs: Obs) -> Tensor:
         return self.regression.mean(self.q.torso(obs))
 
-    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+    def score(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         return self.regression.draw(self.q.features(obs, mask), self.noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:

@@ -13,7 +13,7 @@ from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.core.random import Stream
 from rlrun.functional.losses import batch_mean
 from rlrun.settings import PositiveFloat, PositiveFraction, Size, config, register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Obs
 
 
 @register("algo", "parameter_noise_bandit")
@@ -38,10 +38,10 @@ class ParameterNoise(NeuralGreedy):
         self.register_buffer("noise_std", torch.tensor(self.cfg.noise_std))
         self.register_buffer("epsilon", torch.tensor(self.cfg.epsilon))
 
-    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+    def score(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         return self.perturbed(obs, self.noise, mask)
 
-    def perturbed(self, obs: Any, noise: Stream, mask: Tensor | None = None) -> Tensor:
+    def perturbed(self, obs: Obs, noise: Stream, mask: Tensor | None = None) -> Tensor:
         """Returns predictions with noise on the weights, [batch, arms]; the stored weights do not change."""
         weights = {}
         for name, param in self.q.named_parameters():
@@ -55,7 +55,7 @@ class ParameterNoise(NeuralGreedy):
         return metrics | {"loss/noise_std": self.noise_std.clone()}
 
     @torch.no_grad()
-    def adapt(self, obs: Any) -> None:
+    def adapt(self, obs: Obs) -> None:
         """Adapts noise_std to the predictions for these observations, and decays epsilon.
 
         The noise increases if the KL divergence from the policy without noise to the perturbed policy is smaller than

@@ -16,7 +16,7 @@ from rlrun.functional.losses import weighted_mean
 from rlrun.functional.posteriors import normal_kl
 from rlrun.networks.stacked import Stacked
 from rlrun.settings import PositiveFloat, config, register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Obs
 
 
 @register("algo", "variational_bandit")
@@ -38,10 +38,10 @@ class Variational(NeuralGreedy):
         self.q = Stacked(template)
         self.num_features = template.torso.features  # type: ignore[assignment]
 
-    def value(self, obs: Any) -> Tensor:
+    def value(self, obs: Obs) -> Tensor:
         return self.q(obs, self.mean.unsqueeze(0))
 
-    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+    def score(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         draws = self.noise.normal(1, self.q.size)
         return self.q(obs, self.weights(draws), mask)
 

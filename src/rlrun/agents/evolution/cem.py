@@ -7,7 +7,7 @@ not to the fitted covariance. With weights by rank and a covariance about the pr
 direction in which the mean moves.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete
@@ -19,7 +19,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.settings import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Size, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "cem")
@@ -68,7 +68,7 @@ class CEM(Agent):
         self.noise = parts.stream("population")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if params is None:
             params = self.mean[None]
         return self.policy(obs, params), {}

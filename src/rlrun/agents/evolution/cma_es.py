@@ -18,7 +18,7 @@ from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.settings import PositiveFloat, Size, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 LARGE = 2000  # number of parameters above which covariance=auto selects the separable form
 
@@ -116,7 +116,7 @@ class CMAES(Agent):
         self.noise = parts.stream("population")
 
     @torch.no_grad()
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if params is None:
             evaluated = self.mean if self.cfg.report == "mean" else self.best
             params = evaluated[None]

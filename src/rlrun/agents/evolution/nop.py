@@ -3,8 +3,6 @@
 It is a baseline for returns, and measures the speed of a run without learning.
 """
 
-from typing import Any
-
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
@@ -14,7 +12,7 @@ from rlrun.core.parts import Parts
 from rlrun.networks.heads import stochastic_policy
 from rlrun.settings import config, register
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "nop")
@@ -36,7 +34,7 @@ class NOP(Agent):
         self.noise = parts.stream("act")
 
     @torch.no_grad()
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.policy(obs)
         if not explore:
             return dist.mode(), {}

@@ -4,7 +4,7 @@ Adam ascends the gradient of the mean fitness under Gaussian parameter noise, wh
 Unlike in the paper, there is no virtual batch normalisation, and weight decay is decoupled from the gradient (AdamW).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete
@@ -15,7 +15,7 @@ from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.settings import NonNegativeFloat, PositiveFloat, Size, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "openai_es")
@@ -44,7 +44,7 @@ class OpenAIES(Agent):
         self.noise = parts.stream("population")
 
     @torch.no_grad()
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if params is None:
             params = self.mean[None]
         return self.policy(obs, params), {}

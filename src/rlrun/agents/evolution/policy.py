@@ -10,7 +10,7 @@ from rlrun.core.random import Stream
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.networks.stacked import Stacked
-from rlrun.types import Spec
+from rlrun.types import Obs, Spec
 
 
 class StackedPolicy(Stacked):
@@ -28,7 +28,7 @@ class StackedPolicy(Stacked):
         self.discrete = discrete
         self.bounded = not discrete and space.is_bounded()
 
-    def forward(self, obs: Any, params: Tensor) -> Tensor:
+    def forward(self, obs: Obs, params: Tensor) -> Tensor:
         out = super().forward(obs, params)
         if self.discrete:
             return legal(out, obs).argmax(-1)

@@ -18,7 +18,7 @@ from rlrun.functional.losses import cloning_error, weighted_mean
 from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
 from rlrun.settings import NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "bc")
@@ -55,7 +55,7 @@ class BC(Agent):
         self.act_noise = parts.stream("act")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if isinstance(dist, Tensor):  # a deterministic policy
             return dist, {}

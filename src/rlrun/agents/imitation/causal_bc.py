@@ -7,8 +7,6 @@ demonstrator's. So an adversary learns to predict the residual from the previous
 make the residual unpredictable.
 """
 
-from typing import Any
-
 from gymnasium.spaces import Box
 from torch import Tensor
 
@@ -19,7 +17,7 @@ from rlrun.functional.losses import weighted_mean
 from rlrun.nested import index
 from rlrun.networks.heads import Head
 from rlrun.settings import NonNegativeFloat, PositiveFloat, Scheduled, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "causal_bc")
@@ -46,7 +44,7 @@ class CausalBC(Agent):
         self.adversary_optim = Optim(self.adversary.parameters(), cfg.adversary_learning_rate)
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         return self.actor(obs), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:

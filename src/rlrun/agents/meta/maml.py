@@ -30,7 +30,7 @@ from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.networks.stacked import Stacked
 from rlrun.settings import Discounted, PositiveFloat, PositiveInt, Scheduled, Size, config, register
-from rlrun.types import Batch, Context, MetaBatch, Metrics, Spec
+from rlrun.types import Batch, Context, MetaBatch, Metrics, Obs, Spec
 
 
 class TaskPolicy:
@@ -41,7 +41,7 @@ class TaskPolicy:
         self.params = params
         self.spent = False
 
-    def act(self, obs: Any, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         if self.spent:
             raise RuntimeError("this policy was adapted: call get_exploration_policy for a new one")
         return self.agent.act(obs, carry, explore, self.params)
@@ -85,7 +85,7 @@ class MAML(Agent):
         self.flatten = FlattenInputs(spec.obs)
         self.act_noise = parts.stream("act")
 
-    def policy(self, obs: Any, params: Tensor) -> Normal | Categorical:
+    def policy(self, obs: Obs, params: Tensor) -> Normal | Categorical:
         """Returns the action distribution for obs [rows, ...]; rows are split evenly over params [tasks, P]."""
         out = self.network(obs, params)
         if self.log_std is None:
@@ -93,7 +93,7 @@ class MAML(Agent):
         return Normal(out, self.log_std.expand_as(out))
 
     @torch.no_grad()
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if params is None:
             params = self.weights[None]
         dist = self.policy(obs, params)

@@ -40,7 +40,7 @@ from rlrun.settings import (
     register,
     registry,
 )
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "muzero")
@@ -93,7 +93,7 @@ class MuZero(Agent):
         self.stores = {"policy": Box(0.0, 1.0, (num_actions,), np.float32)}
 
     @torch.no_grad()  # not a recorded @policy, because the search depends on values
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         model, root = self.root(self.model, obs)
         next_move = carry.get("carry.moves", 0) + 1
         moves = torch.where(carry["first"], 0, next_move)  # moves made in this episode before this one
@@ -103,7 +103,7 @@ class MuZero(Agent):
             choice = self.search.best(model, root)
         return choice.action, {"policy": choice.policy, "carry.moves": moves}
 
-    def root(self, model: LatentModel, obs: Any) -> tuple[Model, Node]:
+    def root(self, model: LatentModel, obs: Obs) -> tuple[Model, Node]:
         """Returns the model as a function for the search, and the root node of the tree."""
         latent = model.encode(obs)
         logits, value = model.predict(latent)

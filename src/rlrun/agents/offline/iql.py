@@ -33,7 +33,7 @@ from rlrun.settings import (
     config,
     register,
 )
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "iql")
@@ -70,7 +70,7 @@ class IQL(Agent):
         self.act_noise = parts.stream("act")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if not explore:
             return dist.mode(), {}

@@ -19,7 +19,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
 from rlrun.nested import index
 from rlrun.settings import Part, PositiveFloat, Units, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 class Gradients(StartsFresh, nn.Module):
@@ -87,7 +87,7 @@ class SVPG(Agent):
             particle.optim = Gradients(particle.optim)
         self.particles: Any = nn.ModuleList(particles)
 
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Acts with particle 0 in the first environments, particle 1 in the next, and so on; split evenly if
         possible."""
         actions = []

@@ -32,7 +32,7 @@ from rlrun.settings import (
     config,
     register,
 )
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "dqn")
@@ -79,7 +79,7 @@ class DQN(Agent):
         self.update_noise = parts.stream("update")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
             values = self.values(obs)
             return values.argmax(-1), {}
@@ -88,12 +88,12 @@ class DQN(Agent):
         is_random = self.act_noise.uniform(len(values)) < self.epsilon.value
         return torch.where(is_random, random, values.argmax(-1)), {}
 
-    def values(self, obs: Any, *noise: Tensor) -> Tensor:
+    def values(self, obs: Obs, *noise: Tensor) -> Tensor:
         """Returns the value of every action, [batch, actions]; -inf for illegal actions."""
         z = self.predict(self.q, obs, *noise)
         return legal(self.ensemble.actor(z), obs)
 
-    def predict(self, critic: Critic, obs: Any, *noise: Tensor) -> Tensor:
+    def predict(self, critic: Critic, obs: Obs, *noise: Tensor) -> Tensor:
         """Returns the predictions of all members for every action, [members, batch, actions, ...]."""
         z = critic(obs, *noise)
         if self.ensemble.members == 1:  # a single critic has no dimension for members

@@ -22,7 +22,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import DiscreteCritic
 from rlrun.settings import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "soft_q")
@@ -63,13 +63,13 @@ class SoftQ(Agent):
         self.update_noise = parts.stream("update")
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.distribution(obs)
         if not explore:
             return dist.mode(), {}
         return dist.sample(dist.noise(self.act_noise)), {}
 
-    def distribution(self, obs: Any) -> Categorical:
+    def distribution(self, obs: Obs) -> Categorical:
         """Returns pi(a|s) = softmax(Q(s, a) / alpha) over the legal actions (eq. 6)."""
         q = self.ensemble.actor(self.critic(obs))
         return Categorical(legal(q / self.entropy.temperature, obs))
