@@ -44,6 +44,7 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test begins without verdicts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(verdicts, "_known", {})
+    monkeypatch.setattr(verdicts, "_recalled", {})
 
 
 def product(steps: list[int]) -> Iterator[Any]:

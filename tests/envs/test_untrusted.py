@@ -1,6 +1,7 @@
 """Arguments of a stored config's environment are tried in a worker, and must be typed again if they name files."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ REASONS = {
 def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(verdicts, "_known", {})
+    monkeypatch.setattr(verdicts, "_recalled", {})
     monkeypatch.setattr(untrusted, "TIMEOUT_S", 1.0)
     monkeypatch.setattr(memory, "total", lambda *_: 1 << 30)
 
@@ -85,6 +87,20 @@ def test_arguments_that_this_machine_has_tested_are_not_tried_again(monkeypatch:
     make(ID, kwargs=cfg.kwargs)
     monkeypatch.setattr(untrusted, "try_environments", lambda *_: pytest.fail("tried"))
     check_environment(cfg, {})
+
+
+def test_a_verdict_that_a_stored_run_brings_along_is_no_test_of_this_machine(monkeypatch: Any, make: Any) -> None:
+    cfg = config(kwargs={"kind": "raise", "at": 50}, selftest="auto")
+    make(ID, kwargs=cfg.kwargs)
+    ((about, verdict),) = verdicts._known.items()
+    verdicts._known.clear()
+    monkeypatch.setattr(verdicts, "_read", lambda about: None)
+    verdicts.recall(asdict(verdict))
+    assert verdicts.known(about, 0.0) == verdict
+    tried: list[Any] = []
+    monkeypatch.setattr(untrusted, "try_environments", lambda *given: tried.append(given))
+    check_environment(cfg, {})
+    assert tried
 
 
 def test_an_environment_without_arguments_is_not_tried(monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 import sysconfig
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -47,7 +48,8 @@ class Verdict:
     files: dict[str, str]  # path -> fingerprint from `_content`, of other imported files and of files in arguments
 
 
-_known: dict[str, Verdict] = {}  # verdicts in this process, by `Verdict.about`
+_known: dict[str, Verdict] = {}  # verdicts of tests in this process, by `Verdict.about`
+_recalled: dict[str, Verdict] = {}  # those that stored runs brought along, which anyone may have written
 
 
 def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
@@ -81,20 +83,24 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
 
     A verdict on a test that timed out is not valid if `timeout_s` is longer than the limit of that test.
     """
+    return _valid(about, timeout_s, (_known.get, _recalled.get, _read))
+
+
+def is_known(about: str | None) -> bool:
+    """Returns whether this machine has tested this environment, and the verdict holds, even one about a timeout."""
+    return _valid(about, 0.0, (_known.get, _read)) is not None
+
+
+def _valid(about: str | None, timeout_s: float, finds: Sequence[Callable[[str], Verdict | None]]) -> Verdict | None:
     if about is None:
         return None
-    for find in (_known.get, _read):
+    for find in finds:
         found = find(about)
         if found is None or found.about != about or not _holds(found):
             continue
         if found.gave_up_s is None or timeout_s <= found.gave_up_s:
             return found
     return None
-
-
-def is_known(about: str | None) -> bool:
-    """Returns whether a valid verdict on this environment is stored on this machine, even one about a timeout."""
-    return known(about, timeout_s=0.0) is not None
 
 
 def keep(verdict: Verdict) -> None:
@@ -117,7 +123,7 @@ def recall(values: Any) -> None:
     """Adds the verdict that a run has stored in its own folder, in this process only."""
     verdict = _parsed(values)
     if verdict is not None and verdict.about is not None:
-        _known[verdict.about] = verdict
+        _recalled[verdict.about] = verdict
 
 
 def needs(arguments: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
