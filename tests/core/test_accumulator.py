@@ -67,6 +67,16 @@ def test_moving_averages_of_measures_cover_the_window_in_whole_rows() -> None:
     assert row["train/regret_smooth"] == pytest.approx((7 + 10 + 10) / 3)
 
 
+def test_measure_without_a_report_in_the_window_has_no_moving_average() -> None:
+    metrics = Accumulator(window=1)
+    metrics.measure({"jam": np.array([1.0])})
+    metrics.drain_measures()
+    metrics.measure({"regret": np.array([2.0])})
+    assert metrics.drain_measures() == {
+        "train/jam_total": 1.0, "train/regret": 2.0, "train/regret_smooth": 2.0, "train/regret_total": 2.0,
+    }  # fmt: skip
+
+
 def test_metrics_of_a_resumed_run_continue() -> None:
     first, resumed = Accumulator(window=4), Accumulator(window=4)
     first.measure({"regret": np.array([1.0])})

@@ -1,15 +1,19 @@
 """Whole runs on a full disk, and whole runs with untrusted snapshots."""
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stores import forge, restate
+import torch
+from stores import forge, replace_listed, restate
 
 from rlrun.cli import main
+from rlrun.run.lifecycle import is_of_state
+from rlrun.snapshot import tensors
 from rlrun.snapshot.store import Store, step_name
 
 WORDS = [
@@ -117,6 +121,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def state(path: Path, module: str, **values: Any) -> None:
+    """Changes the extra state of a module."""
+    restate(path, lambda s: s[f"{module}._extra_state".removeprefix(".")].update(values))
+
+
+def progress(path: Path, **values: Any) -> None:
+    restate(path, lambda s: s["trainer._extra_state"]["progress"].update(values))
+
+
+def unweigh(path: Path) -> None:
+    """Replaces every weight by NaN."""
+    found = tensors.load((path / "agent.safetensors").read_bytes())
+    broken = {name: torch.full_like(tensor, math.nan) for name, tensor in found.items() if tensor.is_floating_point()}
+    replace_listed(path, "agent.safetensors", b"".join(map(bytes, tensors.dump(found | broken))))
+    restate(path, lambda s: None)
+
+
 STRANGERS = {
     "no header": lambda path: forge(path, lambda m: m.update(header={})),
     "a step that is none": lambda path: forge(path, lambda m: m["header"].update(step="9" * 99)),
@@ -126,6 +147,20 @@ STRANGERS = {
     "a loop without its steps": lambda path: restate(path, lambda s: s["_extra_state"].pop("steps")),
     "a trainer that remembers nothing": lambda path: restate(path, lambda s: s.pop("trainer._extra_state")),
     "episodes that are none": lambda path: restate(path, lambda s: s["trainer._extra_state"].update(progress=[1])),
+    "more steps than a float can count": lambda path: state(path, "", steps={"$int": hex(1 << 2000)}),
+    "more episodes than a float can count": lambda path: progress(path, episodes={"$int": hex(1 << 2000)}),
+    "a best return that is no number": lambda path: progress(path, best_return={"$float": "7ff8000000000000"}),
+    "a header of a step that no run reaches": lambda path: forge(path, lambda m: m["header"].update(step=1 << 63)),
+    "an episode of two rewards": lambda path: state(path, "metrics", episodes=[[[1.0, 2.0], 3]]),
+    "an episode whose success is a text": lambda path: state(path, "metrics", episodes=[[1.0, 3, 0, True, "yes"]]),
+    "seeds that are none": lambda path: state(path, "env", seeds=[None]),
+    "a negative seed": lambda path: state(path, "env", seeds=[-1]),
+    "too few seeds": lambda path: state(path, "env", seeds=[]),
+    "a counter of steps that is a text": lambda path: state(path, "env", steps="20"),
+    "an observation of other rows": lambda path: state(
+        path, "env", obs={"$array": "env._extra_state/returns"}, returns={"$array": "env._extra_state/obs"}
+    ),
+    "weights that are not finite": lambda path: unweigh(path),
     "a cut file": lambda path: os.truncate(path / "agent.safetensors", 100),
 }
 
@@ -142,3 +177,34 @@ def test_untrusted_run_with_bad_content_is_refused(
     error = capsys.readouterr().err.splitlines()
     assert error[0].startswith(f"error: {step_name(20)}: ") and error[0].isprintable()
     assert [line for line in error[1:] if not line.startswith("  trace: ")] == []
+
+
+@pytest.mark.parametrize("command", [["eval", "{run}"], ["train", *WORDS, "init_from={run}", "run_dir={run}-2"]])
+def test_weights_that_are_not_finite_are_neither_evaluated_nor_loaded_into_a_new_run(
+    command: list[str], trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    unweigh(run / "snapshots" / step_name(20))
+    assert main([word.format(run=run) for word in command]) == 2
+    assert "holds numbers that are not finite" in capsys.readouterr().err
+
+
+def test_replay_with_a_number_of_rows_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    replay = ["algo=dqn", "algo.loop.warmup_steps=10", "algo.buffer.capacity=100"]
+    onpolicy = ("algo", "env.num_envs")
+    words = [word for word in WORDS if not word.startswith(onpolicy)]
+    assert main(["train", *replay, *words, "trainer.total_steps=20", f"run_dir={run}"]) == 0
+    state(run / "snapshots" / step_name(20), "buffer.ring", total="20")
+    assert main(["resume", str(run), "total_steps=40"]) == 3
+    assert f"error: {step_name(20)}: does not fit this run" in capsys.readouterr().err
+
+
+def test_only_errors_of_rlrun_may_come_from_wrong_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_of_state(TypeError("'NoneType' object"))
+    assert not any(map(is_of_state, (OSError(), MemoryError(), torch.OutOfMemoryError(), SystemExit())))
+    monkeypatch.setattr("rlrun.run.lifecycle.traced", lambda error: f"{error} in my_env, line 3")
+    assert not is_of_state(TypeError("'NoneType' object"))

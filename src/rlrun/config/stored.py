@@ -12,6 +12,7 @@ from rlrun.errors import ConfigError
 DEPTH = 64  # maximum nesting of lists and mappings
 CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"  # of a run
 SWEEP = "sweep.yaml"  # of a sweep
+LAST_STEP = 2**62  # rows and snapshots with later steps are damaged
 HUGE = 1e100  # larger numbers of an untrusted file are refused, because sums with them would be meaningless
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pydantic
 import torch
 
 from rlrun.functional import fused
@@ -16,6 +17,9 @@ CUSTOM = "custom/"  # prefix of the numbers that the user's code logs
 
 Sums = dict[str, tuple[float, int]]
 """By name: sum of the values, and their number."""
+
+
+_episode = pydantic.TypeAdapter(Episode)
 
 
 class Accumulator(Module):
@@ -84,7 +88,7 @@ class Accumulator(Module):
 
     def drain_measures(self) -> dict[str, float]:
         """Returns metrics per environment: `<name>`, the mean per timestep since the last call; `<name>_smooth`, its
-        moving average; `<name>_total`, the sum since the start of the run."""
+        moving average, if it was reported in that time; `<name>_total`, the sum since the start of the run."""
         if self.recent:
             self.rows.append(self.recent)
             while sum(map(timesteps, self.rows)) - timesteps(self.rows[0]) >= self.window:
@@ -93,7 +97,8 @@ class Accumulator(Module):
         for name, total in self.totals.items():
             if name in self.recent:
                 values[name] = mean_over([self.recent], name)
-            values[f"{name}_smooth"] = mean_over(self.rows, name)
+            if any(name in row for row in self.rows):
+                values[f"{name}_smooth"] = mean_over(self.rows, name)
             values[f"{name}_total"] = total
         self.recent = {}
         return values
@@ -121,7 +126,7 @@ class Accumulator(Module):
         self.logged, self.recent = sums(state["logged"]), sums(state["recent"])
         self.totals = {name: float(total) for name, total in state["totals"].items()}
         self.rows = deque(map(sums, state["rows"]))
-        self.episodes = [Episode(*episode)._replace(length=int(episode[1])) for episode in state["episodes"]]
+        self.episodes = [_episode.validate_python(tuple(episode)) for episode in state["episodes"]]
 
 
 def add_to(sums: Sums, name: str, value: float) -> None:

@@ -26,7 +26,7 @@ from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
 from rlrun.envs.process import unchanged
 from rlrun.envs.recording import tiled
-from rlrun.envs.returned import BOOLS, NUMBERS, ReturnedError, batched, check_observation, check_rows, fraction
+from rlrun.envs.returned import BOOLS, NUMBERS, WHOLE, ReturnedError, batched, check_observation, check_rows, fraction
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
@@ -411,16 +411,24 @@ class VectorEnv(nn.Module):
         return tree
 
     def set_extra_state(self, tree: Tree) -> None:
-        """Restores a state. Environments that were saved without their state start new episodes in the next step."""
+        """Restores a state. Environments that were saved without their state start new episodes in the next step.
+
+        Raises an exception of any type for a state that does not fit, because snapshots may be untrusted.
+        """
+        seeds = np.array(tree["seeds"], np.uint32)
+        check_rows("seeds", seeds, (self.num_envs,), WHOLE)
         self.clock = clock = VectorClock(
             self.num_envs, self.reward_shape, tree["steps"], bool(tree.get("reports_success"))
         )
-        self.seeds, self._refused = list(tree["seeds"]), {}
+        self.seeds, self._refused = seeds.tolist(), {}
         number = int(tree.get("tasks", 0))
         if number != self.tasks.number:
             self._set_tasks(number)
         if tree["obs"] is None:
             return
+        check_observation(self.batch, tree["obs"])
+        check_rows("returns", tree["returns"], clock.returns.shape, NUMBERS)
+        check_rows("begun", tree["begun"], clock.begun.shape, WHOLE)
         clock.obs = self._tensors(tree["obs"], "observation")
         clock.cut = self._refused = self._restore(tree["envs"])
         clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()

@@ -10,6 +10,7 @@ from typing import Any
 from rlrun import files
 from rlrun.config.stored import (
     CONFIG,
+    LAST_STEP,
     OVERRIDES,
     is_number,
     is_whole,
@@ -21,7 +22,7 @@ from rlrun.config.stored import (
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
 from rlrun.rundir import LISTING, METRICS
-from rlrun.telemetry.metrics import LAST_STEP, MetricKeys, Row, read_rows
+from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
 SWEEPS = "sweeps"  # folder below runs/ in which Hydra writes its own files

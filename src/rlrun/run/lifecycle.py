@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from rlrun import engine, files
 from rlrun.buffers.ring import RingBuffer
 from rlrun.config import resumable
@@ -21,7 +23,7 @@ from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.envs.same_spaces import difference
 from rlrun.envs.untrusted import check_environment
-from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable
+from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.imports import traced
 from rlrun.networks.torsos import overlooked
 from rlrun.run import exactness, postmortem
@@ -40,7 +42,7 @@ from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
-from rlrun.run.weights import WEIGHTS_ONLY, locate, sources, warm_start, without
+from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.schedules.resumed import ended, rescheduled, without_ended
 from rlrun.settings import registry
@@ -290,6 +292,9 @@ def supervise(
             line = printable(traced(fault))
             if isinstance(fault, RlrunError):
                 line = str(fault)
+            elif snapshot is not None and trainer.last[1] == snapshot.step and is_of_state(fault):
+                code = SnapshotError.exit_code  # before the first log row
+                line = f"{snapshot.name}: does not fit this run ({manifest.line(fault)})"
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
                 postmortem.write(run, loop, line)
@@ -308,6 +313,12 @@ def supervise(
     return RunResult(status, code, summary, line)
 
 
+def is_of_state(fault: BaseException) -> bool:
+    """Returns whether wrong state may have caused an error: not if code of the user or a lack of resources has."""
+    is_users = traced(fault) != reason(fault)
+    return not is_users and not isinstance(fault, SystemExit | OSError | MemoryError | torch.OutOfMemoryError)
+
+
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
     """Restores the snapshot, reports whether the run continues exactly, and records this process in meta.json."""
     loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
@@ -318,26 +329,13 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
-    state = without_ended(snapshot.state, loop)
     refills = loop.refills and bool(snapshot.header.get(WITHOUT_REPLAY))
-    if refills:
-        state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
-    try:
-        trainer.load(state, snapshot.clocks)
-        if loop.steps != snapshot.step:
-            raise ValueError(f"its header is of step {snapshot.step}, its state of step {loop.steps}")
-    except RlrunError:
-        raise
-    except Exception as error:  # an untrusted snapshot may hold anything
-        raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
+    restore(trainer, snapshot, refills)
     spaces = difference(before.get("spaces"), facts["spaces"]) or ""
     others = [loop.env.exactness, spaces, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
     if refills:
         loop.refill()
         others.append(f"{snapshot.name} holds no replay")
-    else:
-        for name, ring in rings(loop).items():
-            snapshot.restore_ring(name, ring)
     verdict = exactness.verdict(before, facts, others)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
@@ -351,6 +349,27 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
                 print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
+
+
+def restore(trainer: Trainer, snapshot: Snapshot, refills: bool) -> None:
+    """Loads a snapshot, without its replay if that is refilled. Raises SnapshotError if it does not fit this run."""
+    loop = trainer.loop
+    state = without_ended(snapshot.state, loop)
+    if refills:
+        state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
+    try:
+        if (steps := state["_extra_state"]["steps"]) != snapshot.step:
+            raise ValueError(f"its header is of step {snapshot.step}, its state of step {steps}")
+        trainer.load(state, snapshot.clocks)
+        if place := not_finite(loop):
+            raise ValueError(f"{place} holds numbers that are not finite")
+        if not refills:
+            for name, ring in rings(loop).items():
+                snapshot.restore_ring(name, ring)
+    except RlrunError:
+        raise
+    except Exception as error:  # an untrusted snapshot may hold anything
+        raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
 
 
 def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:

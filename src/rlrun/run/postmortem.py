@@ -49,11 +49,8 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
 
 def _norms(optim: Optim) -> dict[str, float | str]:
     """Returns the norms of an optimiser's weights and moments, and its number of steps."""
-    found: dict[str, float | str] = {}
+    found = {"steps": float(optim.steps)}
     for name, part in (("weights", optim.flat), ("exp_avg", optim.exp_avg), ("exp_avg_sq", optim.exp_avg_sq)):
-        norm = float(torch.linalg.vector_norm(part))
-        found[name] = norm
-        if not math.isfinite(norm):  # JSON cannot represent inf and NaN
-            found[name] = str(norm)
-    found["steps"] = float(optim.steps)
-    return found
+        found[name] = float(torch.linalg.vector_norm(part))
+    broken = {name: str(value) for name, value in found.items() if not math.isfinite(value)}
+    return found | broken  # JSON cannot represent inf and NaN

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
+import numpy as np
 import pydantic
 import torch
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.config.stored import LAST_STEP
 from rlrun.core.breakable import BrokenOffError
 from rlrun.core.callback import Callbacks
 from rlrun.core.logged import take_logged
@@ -55,18 +57,21 @@ class NoCheckpoints:
     def wait(self) -> None: ...
 
 
+Count = Annotated[int, pydantic.Field(ge=0, le=LAST_STEP)]  # snapshots may be untrusted
+
+
 @dataclass
 class Progress:
     """The trainer's own state, saved in snapshots."""
 
-    best_return: float | None = None
-    best_step: int | None = None
-    best_shortfall: float = 0.0  # `eval/shortfall` at that step
-    final_return: float | None = None
-    episodes: int = 0
+    best_return: pydantic.FiniteFloat | None = None
+    best_step: Count | None = None
+    best_shortfall: pydantic.FiniteFloat = 0.0  # `eval/shortfall` at that step
+    final_return: pydantic.FiniteFloat | None = None
+    episodes: Count = 0
     returns: float = 0.0  # sum of the returns of all episodes
     # steps up to which log rows and evaluations are complete; named `settled` in snapshots
-    logged_until: Annotated[int, pydantic.Field(alias="settled")] = 0
+    logged_until: Annotated[Count, pydantic.Field(alias="settled")] = 0
 
 
 CALLBACKS = "callbacks."  # prefix of the state of callbacks
@@ -336,6 +341,11 @@ class Trainer:
         own = state.pop("trainer._extra_state")
         saved = {key: state.pop(key) for key in list(state) if key.startswith(CALLBACKS)}
         self.loop.load_state_dict(state)
+        columns: tuple[int, ...] = ()
+        if self.loop.objective is not None:
+            columns = (len(self.loop.objective.weights),)
+        if any(np.shape(episode.returned) != columns for episode in self.loop.metrics.episodes):
+            raise ValueError(f"the returns of its episodes must have the shape {columns}")
         self.callbacks.load_state_dict({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
         self.loop.set_parameters()
         self.called_for = len(self.loop.metrics.episodes)

@@ -152,6 +152,8 @@ def load_part(
         raise ConfigError(
             f"{source}: does not fit this config: {_misfit(module, own, prefix) or manifest.line(error)}"
         ) from None
+    if place := not_finite(module):
+        raise ConfigError(f"{source}: {prefix}.{place} holds numbers that are not finite")
     if optional is not None:
         needed = [key for key in missing if not key.endswith("_extra_state")]
         missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
@@ -159,6 +161,14 @@ def load_part(
         raise ConfigError(f"{source}: does not fit this config: {prefix}.{missing[0]} is missing there")
     if unknown:
         raise ConfigError(f"{source}: does not fit this config: {prefix}.{unknown[0]} is unknown here")
+
+
+def not_finite(module: nn.Module) -> str | None:
+    """Returns the name of the first parameter of a module that is not finite, or None."""
+    for name, parameter in module.named_parameters():
+        if not parameter.isfinite().all():
+            return name
+    return None
 
 
 def _misfit(module: nn.Module, given: Mapping[str, Any], prefix: str) -> str | None:

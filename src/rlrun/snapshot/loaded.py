@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
+from rlrun.config.stored import LAST_STEP
 from rlrun.errors import ConfigError, SnapshotError
 from rlrun.snapshot import atomic, manifest
 from rlrun.snapshot.segments import Ring, Segment, SegmentLog, Table, describe, filename, unpack
@@ -31,7 +32,7 @@ class Snapshot:
     def step(self) -> int:
         """The run's step when the snapshot was saved. Raises SnapshotError if an untrusted header has no valid step."""
         step = self.header.get("step")
-        if type(step) is not int or step < 0:
+        if type(step) is not int or not 0 <= step <= LAST_STEP:
             raise SnapshotError(f"{self.name}: {manifest.MANIFEST}: header.step: not a number of steps")
         return step
 

@@ -137,7 +137,7 @@ def _float(text: str) -> float:
     return value
 
 
-def line(error: Exception) -> str:
+def line(error: BaseException) -> str:
     """Returns an error as one short line of printable characters, because its text may come from an untrusted file."""
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from rlrun import files, lock
 from rlrun.config.compose import literal
-from rlrun.config.stored import is_number, is_whole
+from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.errors import ConfigError
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.trials import Result, RungJob, Trial
 from rlrun.sweep.untrusted import Confirmed
-from rlrun.telemetry.metrics import LAST_STEP, whole_rows
+from rlrun.telemetry.metrics import whole_rows
 
 
 class Outcome(NamedTuple):

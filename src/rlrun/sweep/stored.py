@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import lock
-from rlrun.config.stored import SWEEP, is_whole
+from rlrun.config.stored import LAST_STEP, SWEEP, is_whole
 from rlrun.errors import ConfigError
 from rlrun.sweep import folder, journal
 from rlrun.sweep.events import apply_all
@@ -15,7 +15,6 @@ from rlrun.sweep.folder import Description
 from rlrun.sweep.settings import SweepConfig, check_size, settings
 from rlrun.sweep.space import Space, from_yaml
 from rlrun.sweep.trials import Trials
-from rlrun.telemetry.metrics import LAST_STEP
 
 
 @dataclass(frozen=True)

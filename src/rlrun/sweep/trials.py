@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rlrun.config.stored import is_number, is_whole
+from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.rundir import folder_name
 from rlrun.sweep.journal import Event
-from rlrun.telemetry.metrics import LAST_STEP
 
 WORST = -math.inf  # score of a trial of which a run failed
 FRESH = 1000  # first seed of the runs that measure the best trials again

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rlrun import files
 from rlrun.config import history
-from rlrun.config.stored import is_number, is_whole
+from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.errors import ConfigError, RunError
 from rlrun.snapshot.atomic import replace_file
 
@@ -22,7 +22,6 @@ GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")
 
 
 LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
-LAST_STEP = 2**62  # rows with later steps are damaged
 
 
 class MetricKeys(NamedTuple):
