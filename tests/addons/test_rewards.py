@@ -48,7 +48,7 @@ class RewardedGoals(CategoricalGoals):
 GOALS = {"name": "rewarded", "num_goals": 3}
 BONUS = {
     "name": "constant", "value": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
-    "coef_end": None, "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
+    "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
     "minibatch_size": None,
 }  # fmt: skip
 
@@ -82,12 +82,13 @@ def test_n_step_returns_sum_the_bonus_of_each_step(build: Build) -> None:
 
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
 def test_shared_bonus_follows_its_coefficient(algo: str, build: Build) -> None:
-    bonus = BONUS | {"separate": False, "coef": 1.0, "coef_end": 0.0, "reward_coef": 0.0}
-    loop: Any = build(put(toy(algo), {"algo.intrinsic": bonus}))
+    bonus = BONUS | {"separate": False, "coef": 1.0, "reward_coef": 0.0}
+    falling = {"intrinsic": {"coef": {"linear": {"end": 0.0}}}}
+    loop: Any = build(put(toy(algo), {"algo.intrinsic": bonus, "algo.schedule": falling}))
     for updates in range(1, 5):
         coef = loop.addons[0].coef.clone()
         train(loop, updates)
-        assert (loop.batch["reward"] == 2 * coef).all()
+        assert (loop.batch["reward"] == 2 * loop.addons[0].coef).all()
     assert 0 < loop.addons[0].coef < coef < 1
 
 
@@ -142,7 +143,11 @@ def test_intrinsic_reward_of_replayed_steps_falls(part: str, build: Build) -> No
     ("algo", "changes", "fault"),
     [
         ("sac", {"separate": True}, "algo.intrinsic.separate=true: only on-policy"),
-        ("ppo", {"coef_end": 0.0}, "algo.intrinsic.coef_end: needs algo.intrinsic.separate=false"),
+        (
+            "ppo",
+            {"coef": {"name": "linear", "start": 0.5, "end": 0.0}},
+            "algo.schedule.intrinsic.coef: needs algo.intrinsic.separate=false",
+        ),
         ("rainbow", {}, "algo.n_step=3: must be 1 with algo.intrinsic=icm"),
     ],
 )

@@ -134,11 +134,12 @@ def test_neural_bandits_update_only_the_pulled_arms(build):
 
 
 def test_neural_greedy_learning_rate_decays_and_resets(build):
-    changes = {"algo.learning_rate": 0.1, "algo.learning_rate_decay": 0.5, "algo.reset_learning_rate_every": 3}
-    agent, seen = build(toy("neural_greedy", **changes)).agent, []
-    for updates in range(5):
-        agent.update(batch(agent), Context(updates, 0, 0.0))
-        seen.append(agent.optim.learning_rate.item())
+    schedule = {"learning_rate": {"inverse": {"decay": 0.5, "restart_every": 3}}}
+    loop = build(toy("neural_greedy", **{"algo.learning_rate": 0.1, "algo.schedule": schedule}))
+    seen = []
+    for updates in range(1, 6):
+        train(loop, updates)
+        seen.append(loop.agent.optim.learning_rate.item())
     assert seen == pytest.approx([0.1, 0.1 / 1.5, 0.1 / 2, 0.1, 0.1 / 1.5])
 
 

@@ -27,7 +27,7 @@ def test_dqn_target_network_updates_every_target_every_updates(build: Build) -> 
 def test_dqn_epsilon_falls_with_progress(build: Build) -> None:
     changes = {"algo.epsilon.start": 1.0, "algo.epsilon.end": 0.1, "algo.epsilon.fraction": 0.5}
     loop = build(toy("dqn", **changes, **{"trainer.total_steps": 80}))
-    assert loop.agent.epsilon.value == 1
+    assert loop.agent.epsilon == 1
     for _ in range(10):
         loop.tick()
     assert loop.agent.report()["epsilon"].item() == pytest.approx(1 - 0.9 * 20 / 40)
@@ -39,7 +39,7 @@ def test_dqn_epsilon_falls_with_progress(build: Build) -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
 def test_dqn_acts_at_random_with_probability_epsilon(epsilon: float, build: Build) -> None:
     agent = build(toy("dqn")).agent
-    agent.epsilon.value.fill_(epsilon)
+    agent.epsilon.fill_(epsilon)
     obs = torch.randn(1, 4).expand(20_000, -1)
     greedy, _ = agent.act(obs, {}, explore=False)
     action, _ = agent.act(obs, {}, explore=True)

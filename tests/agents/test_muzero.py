@@ -159,7 +159,7 @@ def test_muzero_counts_sampled_moves_from_the_start_of_the_episode(build: Build)
         short(
             **{
                 "algo.search.sampled_moves": 1,
-                "algo.search.temperature_start": 1e6,
+                "algo.search.temperature.start": 1e6,
                 "algo.search.dirichlet_fraction": 0.0,
             }
         )

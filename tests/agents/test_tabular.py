@@ -21,7 +21,7 @@ from rlrun.types import Context, Spec
 
 VALUES = {
     "gamma": 0.5, "learning_rate": 0.25, "lr_schedule": {}, "double": False, "initial_value": 0.0,
-    "epsilon": {"name": "linear", "start": 0.2, "end": 0.2, "fraction": 1.0},
+    "epsilon": 0.2,
 }  # fmt: skip
 CTX = Context(0, 0, 0.0)
 
@@ -49,7 +49,7 @@ def test_q_learning_moves_one_value_towards_the_greedy_target():
 @pytest.mark.parametrize(("terminated", "truncated", "target"), [(True, False, 1.0), (False, True, 3.5)])
 def test_q_learning_bootstraps_truncated_but_not_terminated_steps(terminated, truncated, target):
     for cls in (QLearning, ExpectedSARSA):
-        learner = agent(cls, epsilon={"name": "linear", "start": 0.0, "end": 0.0, "fraction": 1.0})
+        learner = agent(cls, epsilon=0.0)
         learner.q[0, 1] = torch.tensor([3.0, 5.0])
         learner.update(rollout((0, 1, 1.0, 1, terminated, truncated)), CTX)
         assert learner.q[0, 0, 1].item() == 0.25 * target

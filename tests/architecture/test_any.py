@@ -11,7 +11,7 @@ COUNTER = runpy.run_path(str(Path(__file__).parents[2] / "scripts/any"))
 BUDGET = {
     "__init__": 1,
     "addons": 33,
-    "agents": 159,
+    "agents": 156,
     "bench": 7,
     "buffers": 62,
     "callbacks": 3,
@@ -36,7 +36,7 @@ BUDGET = {
     "report": 42,
     "run": 76,
     "rundir": 14,
-    "schedules": 43,
+    "schedules": 42,
     "settings": 33,
     "simulators": 32,
     "snapshot": 45,

@@ -9,8 +9,9 @@ from gymnasium.spaces import Box, Discrete
 from rlrun.buffers.demo_lines import beside, episode, transitions
 from rlrun.buffers.demos import Demos, cut, priorities
 from rlrun.buffers.replay import Targets
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.nested import joined
+from rlrun.settings import ScheduledValue
 from rlrun.types import Spec
 
 CONFIG: dict[str, Any] = {
@@ -93,6 +94,24 @@ def test_demos_increase_rho_and_decrease_phi_with_every_success() -> None:
         assert demos.rho == pytest.approx(0.1 + moved) and demos.rho + demos.phi == pytest.approx(0.4)
         assert demos.value_capacity == max(5 - success, 0)
     assert demos.phi == pytest.approx(0.0, abs=1e-12)
+
+
+def test_demos_follow_schedules_of_rho_and_phi() -> None:
+    rho, phi = torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
+    demos = buffer(rho=ScheduledValue(0.1, rho), phi=ScheduledValue(0.3, phi))
+    demos.begin([], [])
+    demos.follow()
+    demos.add(demo(1.0), 0.0)
+    gained = demos.rho - 0.1
+    assert gained == pytest.approx(0.05)
+    rho.fill_(0.4)
+    phi.fill_(0.2)
+    demos.follow()
+    demos.follow()
+    assert (demos.rho, demos.phi) == pytest.approx((0.4 + gained, 0.2 - gained)), "a success still counts"
+    phi.fill_(0.6)
+    with pytest.raises(RunError, match=r"algo\.buffer\.rho \+ algo\.buffer\.phi = 1: must be less than 1"):
+        demos.follow()
 
 
 def test_demos_evict_failures_of_lowest_value_then_longest_successes() -> None:

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 GOAL = spaces.Box(-1e9, 1e9, (2,), np.float32)
 GOALS = {"achieved_goal": GOAL, "desired_goal": GOAL}
 REWARDS: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None}
-PRIORITIES: Any = {"alpha": 1.0, "beta": 0.4, "beta_final": 1.0, "epsilon": 1e-3}
+PRIORITIES: Any = {"alpha": 1.0, "beta": 0.4, "epsilon": 1e-3}
 VALUES = 4
 
 
@@ -209,7 +209,7 @@ def random_case(seed: int) -> Case:
     batch = buffer.sample(8)
     if prioritized:
         buffer.feedback(batch, ({}, torch.arange(8.0)))
-        batch = buffer.sample(8, 0.5)
+        batch = buffer.sample(8)
     return Case(rows, num_envs, capacity, targets, strategy, terminates, prioritized, mapped(Tensor.tolist, batch))
 
 

@@ -113,7 +113,7 @@ OPTIONS = {
     ("CleanRL c51", "c51"): {"n_atoms": "algo.critic.num_atoms"},
     ("CleanRL rainbow", "rainbow"): {
         "prioritized_replay_alpha": "algo.buffer.alpha",
-        "prioritized_replay_beta": "algo.buffer.beta",
+        "prioritized_replay_beta": "algo.buffer.beta.start",
         "prioritized_replay_eps": "algo.buffer.epsilon",
     },
     ("CleanRL sac", "sac"): {

@@ -138,7 +138,7 @@ def test_presets_can_be_borrowed_or_left_out(more_configs):
 
 def test_a_part_is_chosen_by_its_name_and_other_values_stand():
     found = values("algo.buffer=prioritized", "algo.buffer.alpha=0.3", "algo.buffer.capacity=500")["algo"]["buffer"]
-    assert (found["name"], found["alpha"], found["capacity"], found["beta"]) == ("prioritized", 0.3, 500, 0.4)
+    assert (found["name"], found["alpha"], found["capacity"], found["epsilon"]) == ("prioritized", 0.3, 500, 1e-5)
 
 
 def test_preset_keys_of_a_replaced_part_are_dropped():

@@ -216,7 +216,7 @@ def test_replay_fills_with_mixed_actions_of_every_warmup_policy(policy: str, bui
     loop: Any = build(toy("sac", **put_env("tuple"), **{"algo.loop.warmup_policy": policy}))
     assert isinstance(loop, OffPolicy)
     train(loop, 1)
-    action = loop.buffer.sample(8, 0.0)["action"]
+    action = loop.buffer.sample(8)["action"]
     assert action.shape == (8, 3)
     assert set(action[:, 0].tolist()) <= {0.0, 1.0, 2.0}
 

@@ -1,14 +1,18 @@
 """Hyperparameters on a schedule."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from toys import toy, train
+from toys import put, toy, train
 
 from rlrun.cli import main
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError, RunError
+from rlrun.run.assemble import check_ranges
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
 from rlrun.telemetry.hints import schedule_hints
@@ -46,6 +50,8 @@ def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any],
         ("sac", "critic_learning_rate"),
         ("td3", "target_noise"),
         ("dqn", "learning_rate"),
+        ("dqn", "buffer.reward_scale"),
+        ("prioritized_dqn", "buffer.alpha"),
     ],
 )
 @pytest.mark.parametrize("engine", ["eager", "auto"])
@@ -55,6 +61,54 @@ def test_scheduled_numbers_change_what_is_learned(algo: str, key: str, engine: s
         loop = train(build(toy(algo, **{"algo.schedule": schedule, "trainer.engine": engine})), 6)
         found.append(torch.cat([param.detach().flatten() for param in loop.agent.parameters()]))
     assert not torch.equal(*found)
+
+
+def test_new_updates_per_step_hold_after_the_next_tick(build: Build) -> None:
+    falling = {"loop.updates_per_step": {"piecewise": {"values": [0.5, 2.0], "at": [30, 40]}}}
+    values = toy("dqn", **{"algo.loop.updates_per_step": 1.0, "algo.loop.warmup_steps": 16, "env.num_envs": 2})
+    loop, updates = build(put(values, {"algo.schedule": falling})), {}
+    while loop.steps < 60:
+        loop.tick()
+        updates[loop.steps] = loop.updates
+    assert [updates[step] for step in (16, 18, 32, 34, 42, 44, 60)] == [0, 2, 16, 18, 22, 23, 55]
+
+
+def test_run_whose_updates_per_step_change_resumes_with_as_many_updates(build: Build) -> None:
+    schedule = {"loop": {"updates_per_step": {"linear": {"end": 0.2}}}}
+    values = toy("dqn", **{"algo.schedule": schedule, "trainer.total_steps": 80})
+    whole, first, resumed = build(values), build(values), build(values)
+    for loop, ticks in ((whole, 60), (first, 31)):
+        for _ in range(ticks):
+            loop.tick()
+    resumed.load_state_dict(first.state_dict())
+    for _ in range(29):
+        resumed.tick()
+    assert resumed.steps == whole.steps and resumed.updates == whole.updates < resumed.steps
+    assert resumed.schedules.report() == whole.schedules.report()
+
+
+def test_number_whose_setting_is_a_section_follows_its_shape(build: Build) -> None:
+    section = {"name": "exponential", "start": 0.8, "end": 0.0, "steps": 20}
+    loop = train(build(put(toy("dqn"), {"algo.epsilon": section})), 3)
+    assert loop.agent.epsilon.item() == pytest.approx(0.8 * math.exp(-loop.tick_start / 20))
+    assert loop.agent.epsilon is loop.schedules.numbers["epsilon"].value
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("algo.epsilon.end=1.5", "algo.epsilon: reaches 1.5, but must be less than or equal to 1"),
+        ("algo.epsilon.start=1.5", "algo.epsilon.start=1.5: must be less than or equal to 1"),
+        ("algo.epsilon.fraction=0", "algo.epsilon.fraction=0.0: must be greater than 0"),
+        ("algo.schedule.epsilon={linear: {end: 0}}", "algo.schedule.epsilon: algo.epsilon is {name: linear, start: 1"),
+    ],
+)
+def test_section_of_a_number_is_checked_against_its_range(word: str, line: str) -> None:
+    (job,) = jobs(["algo=dqn", "env=CartPole", "preset=none", word])
+    with pytest.raises(ConfigError) as refused:
+        check_ranges(run_config(job.values))
+    (fault,) = refused.value.faults
+    assert fault.startswith(line)
 
 
 def test_scheduled_run_resumes_bit_for_bit(build: Build) -> None:
@@ -125,9 +179,9 @@ def test_geometric_growth_stops_the_run_where_it_leaves_the_range() -> None:
     ("word", "line"),
     [
         ("gamma={linear: {end: 1}}", "gamma: cannot change during a run (these can: advantage.gae_lambda,"),
-        ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, exponential, geometric, piecewise"),
+        ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, random_start, exponential,"),
         ("clip_range={linear: {}}", "clip_range.linear.end: missing"),
-        ("clip_range=0.1", "clip_range=0.1: must be one of linear, exponential, geometric, piecewise"),
+        ("clip_range=0.1", "clip_range=0.1: must be one of linear, random_start, exponential,"),
         ("clip_range={piecewise: {values: [-1], at: [0]}}", "clip_range: reaches -1, but algo.clip_range must be"),
     ],
 )

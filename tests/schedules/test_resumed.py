@@ -13,7 +13,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.stored import read_config
 from rlrun.errors import ConfigError
 from rlrun.schedules.numbers import Schedules, by_key
-from rlrun.schedules.resumed import rescheduled, without_ended
+from rlrun.schedules.resumed import fitted, rescheduled
 from rlrun.types import Context
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
@@ -94,7 +94,7 @@ def test_learning_rate_goes_on_after_the_end_of_its_schedule(
     number = Schedules(found).numbers["learning_rate"]
     points = {at: number.shape.value_at(1e-3, Context(0, at, 0.0)) for at in (step, 200)}
     assert points == {step: pytest.approx(first), 200: pytest.approx(last)}
-    middle = number.shape.value_at(1e-3, Context(0, 149, 0.0))
+    middle = number.shape.value_at(1e-3, Context(0, 147, 0.0))  # the last update is in the tick that begins there
     assert rates(rlrun.Run(target))[150] == middle > 0
 
 
@@ -163,10 +163,10 @@ def test_every_lr_schedule_can_end_in_mid_run(algo: str, build: Any) -> None:
     first = train(build(values), 2)
     changed = put(copy.deepcopy(values), rescheduled(values, {section: {}}, first.steps))
     second = build(changed)
-    second.load_state_dict(without_ended(first.state_dict(), second))
+    second.load_state_dict(fitted(first.state_dict(), second))
     train(second, 3)
-    numbers = second.schedules.numbers
-    assert numbers and all(number.value == number.start for number in numbers.values())
+    rates = [number for key, number in second.schedules.numbers.items() if key.endswith("learning_rate")]
+    assert rates and all(number.value == number.start for number in rates)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from rlrun.buffers.demo_storage import DemoStorage
 from rlrun.buffers.replay import Targets
 from rlrun.core.random import Stream
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.nested import mapped, on
-from rlrun.settings import Fraction, NonNegativeFloat, PositiveInt, config, register
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Spec
 
 Demo = dict[str, Any]
@@ -37,9 +37,9 @@ class Demos(nn.Module):
     @config
     class Config:
         capacity: PositiveInt
-        rho: Fraction
-        phi: Fraction
-        alpha: NonNegativeFloat
+        rho: Scheduled[Fraction]
+        phi: Scheduled[Fraction]
+        alpha: Scheduled[NonNegativeFloat]
         dtypes: dict[Literal["obs", "action", "reward"], Literal["float32", "float16", "bfloat16"]]
         reward_threshold: float | None
         given: str | None
@@ -50,7 +50,7 @@ class Demos(nn.Module):
         save_every: PositiveInt
         num_saved: PositiveInt
 
-    STATE = ("reward_demos", "value_demos", "rho", "phi", "first_values", "value_capacity")
+    STATE = ("reward_demos", "value_demos", "rho", "phi", "base_rho", "base_phi", "first_values", "value_capacity")
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Demos(nn.Module):
         self.stream = Stream(seed, "demos")
         self.reward_demos: list[Demo] = []
         self.value_demos: list[Demo] = []
-        self.rho = cfg.rho
-        self.phi = cfg.phi
+        self.rho = self.base_rho = float(cfg.rho)
+        self.phi = self.base_phi = float(cfg.phi)
         self.value_capacity = cfg.capacity  # maximum number of value demonstrations; every success reduces it by 1
         self.first_values = cfg.capacity  # value_capacity at the start of training
 
@@ -78,8 +78,8 @@ class Demos(nn.Module):
         """Starts anew with these demonstrations. `evict` and `add_success` never drop a given one."""
         self.reward_demos = []
         self.value_demos = []
-        self.rho = self.cfg.rho
-        self.phi = self.cfg.phi
+        self.rho = self.base_rho = float(self.cfg.rho)
+        self.phi = self.base_phi = float(self.cfg.phi)
         for demo in given:
             self.reward_demos.append(self.storage.packed(demo | {"kind": "given"}))
         for demo in own:
@@ -102,6 +102,18 @@ class Demos(nn.Module):
             return -float("inf")
         return self.cfg.reward_threshold
 
+    def follow(self) -> None:
+        """Adds the changes of the settings rho and phi since the last call, which their schedules make.
+
+        Raises RunError if both together reach 1, because a draw of nothing would never end the demonstrations.
+        """
+        rho, phi = float(self.cfg.rho), float(self.cfg.phi)
+        if rho + phi >= 1:
+            raise RunError(f"algo.buffer.rho + algo.buffer.phi = {rho + phi:g}: must be less than 1")
+        self.rho += rho - self.base_rho
+        self.phi += phi - self.base_phi
+        self.base_rho, self.base_phi = rho, phi
+
     def draw(self) -> Demo | None:
         """Returns a random demonstration to replay, packed, or None to replay nothing.
 
@@ -113,7 +125,7 @@ class Demos(nn.Module):
             return pick(self.reward_demos, torch.ones(len(self.reward_demos)), uniform)
         if source < self.rho + self.phi:
             values = [demo["worth"] for demo in self.value_demos]
-            return pick(self.value_demos, priorities(values, self.cfg.alpha), uniform)
+            return pick(self.value_demos, priorities(values, float(self.cfg.alpha)), uniform)
         return None
 
     def add(self, episode: Demo, highest_value: float) -> None:
@@ -139,8 +151,8 @@ class Demos(nn.Module):
         if demo["worth"] > best:
             self.reward_demos = [other for other in self.reward_demos if other["kind"] == "given"]
         self.reward_demos.append(self.storage.packed(demo))
-        rho_and_phi = self.cfg.rho + self.cfg.phi
-        step = self.cfg.phi / max(self.first_values, 1)
+        rho_and_phi = self.base_rho + self.base_phi
+        step = self.base_phi / max(self.first_values, 1)
         self.rho = min(self.rho + step, rho_and_phi)
         self.phi = rho_and_phi - self.rho
         self.value_capacity = max(self.value_capacity - 1, 0)
@@ -183,7 +195,7 @@ class Demos(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         for name in self.STATE:
-            setattr(self, name, on(self.device, state[name]))
+            setattr(self, name, on(self.device, state.get(name, getattr(self, name))))
 
 
 def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:

@@ -43,13 +43,13 @@ class Mixed(nn.Module):
         """Stores one vector step among the collected transitions."""
         self.collected.add(obs, action, step, extras)
 
-    def sample(self, size: int, progress: float = 0.0) -> Batch:
+    def sample(self, size: int) -> Batch:
         """Returns `size` collected and `size` recorded transitions, or `size` recorded ones if not `online`."""
-        recorded = self.recorded.sample(size, progress)
+        recorded = self.recorded.sample(size)
         recorded["shown"] = torch.ones_like(recorded["weight"])
         if not self.online:
             return recorded
-        collected = self.collected.sample(size, progress)
+        collected = self.collected.sample(size)
         collected["shown"] = torch.zeros_like(collected["weight"])
         batch: Batch = joined([collected, recorded])
         batch["weight"] = 2 * batch["weight"]

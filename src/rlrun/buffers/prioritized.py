@@ -8,7 +8,7 @@ from torch import Tensor
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
 from rlrun.functional.priorities import importance_weight, of_sequences, priority
-from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, config, register
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch, Metrics, Step
 
 
@@ -22,9 +22,8 @@ class Prioritized(Replay):
 
     @config
     class Config(Replay.Config):
-        alpha: NonNegativeFloat
-        beta: Fraction
-        beta_final: Fraction
+        alpha: Scheduled[NonNegativeFloat]
+        beta: Scheduled[Fraction]
         epsilon: PositiveFloat
 
     highest: Tensor  # the highest priority so far, 0-d
@@ -55,13 +54,12 @@ class Prioritized(Replay):
         if latest_complete < newest:
             self.tree.set(self.places(newest), 0.0)
 
-    def sample(self, size: int, progress: float = 0.0) -> Batch:
+    def sample(self, size: int) -> Batch:
         """Returns a batch of transitions, drawn in proportion to their priorities with replacement."""
         uniform = self.stream.uniform(len(self.tree.levels), size)
         storage_index = self.tree.sample(uniform)
         probability = self.tree.get(storage_index) / self.tree.total
-        beta = self.cfg.beta + (self.cfg.beta_final - self.cfg.beta) * progress
-        correction = importance_weight(probability, len(self), beta)
+        correction = importance_weight(probability, len(self), float(self.cfg.beta))
         batch = self.drawn(self.flat_index(storage_index))
         batch["weight"] = batch["weight"] * correction.to(batch["weight"].dtype)
         return batch
@@ -80,7 +78,7 @@ class Prioritized(Replay):
             error = error.view(-1, batch_size)
             weight = batch["weight"].view(-1, batch_size)
             error = of_sequences(error, weight)
-        new_priority = priority(error, self.cfg.alpha, self.cfg.epsilon)
+        new_priority = priority(error, float(self.cfg.alpha), self.cfg.epsilon)
         self.tree.set(self.storage_index(batch["index"]), new_priority)
         self.highest.copy_(torch.maximum(self.highest, new_priority.max()))
 

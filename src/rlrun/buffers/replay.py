@@ -39,7 +39,7 @@ from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.nested import dotted, unflattened
 from rlrun.networks.inputs import is_image, leaves
-from rlrun.settings import PositiveFloat, PositiveInt, config, register
+from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Metrics, Spec, Step
 
 
@@ -75,7 +75,7 @@ class Replay(Module):
     class Config:
         capacity: PositiveInt
         reward_clip: PositiveFloat | None
-        reward_scale: PositiveFloat
+        reward_scale: Scheduled[PositiveFloat]
         standardize_reward: bool
         compression: Literal["lz4"] | None
 
@@ -172,8 +172,8 @@ class Replay(Module):
             self.frames.add(values, step, self.ring.total)
         self.packing.pack(values, self.ring.append())
 
-    def sample(self, size: int, progress: float = 0.0) -> Batch:
-        """Returns a batch drawn uniformly with replacement. Subclasses use progress, 0 to 1, for schedules."""
+    def sample(self, size: int) -> Batch:
+        """Returns a batch drawn uniformly with replacement."""
         first, last = self.span
         return self.drawn(self.stream.integers(last, size, low=first))
 

@@ -58,7 +58,7 @@ def is_open(key: str, tree: Tree) -> bool:
     return False
 
 
-def lookup(key: str, tree: Tree) -> Any:
+def lookup(key: str, tree: Mapping[str, Any]) -> Any:
     """Returns the value at a dotted key, or ABSENT."""
     value: Any = tree
     for part in key.split("."):

@@ -175,7 +175,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "her_proportion": ("algo.buffer.her_ratio", "algo.buffer (hindsight has it)"),
     "prioritized_replay": ("algo.buffer (replay or prioritized)",),
     "prioritized_replay_alpha": ("algo.buffer.alpha", "algo.buffer (replay or prioritized)"),
-    "prioritized_replay_beta": ("algo.buffer.beta", "algo.buffer (replay or prioritized)"),
+    "prioritized_replay_beta": ("algo.buffer.beta.start", "algo.buffer (replay or prioritized)"),
     "prioritized_replay_eps": ("algo.buffer.epsilon", "algo.buffer (replay or prioritized)"),
     "learning_starts": WARMUP,
     "num_steps_sampled_before_learning_starts": WARMUP,
@@ -239,6 +239,12 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "value_lambda": ("algo.advantage.value_lambda", "algo.advantage (gae has it)"),
     "rho_clip": RHO_CLIP,
     "c_clip": ("algo.advantage.c_clip", "algo.advantage (vtrace has it)"),
+    "temperature_start": ("algo.search.temperature.start",),
+    "temperature_end": ("algo.search.temperature.end",),
+    "beta_final": ("algo.buffer.beta.end",),
+    "coef_end": ("algo.schedule (intrinsic: {coef: {linear: {end: 0}}})",),
+    "learning_rate_decay": ("algo.schedule (learning_rate: {inverse: {decay: 0.5}})",),
+    "reset_learning_rate_every": ("algo.schedule (learning_rate: {inverse: {decay: 0.5, restart_every: 100}})",),
     "advantage_after_fit": ("algo.critic_update.advantage_after_fit", "algo.critic_update (first has it)"),
 }
 

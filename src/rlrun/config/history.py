@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlrun.config import format_6
+from rlrun.config import format_6, format_7
 from rlrun.errors import ConfigError
 
 
@@ -46,6 +46,13 @@ FIRST = 5  # the earliest format that this version reads
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[FormatChange, ...] = (
     FormatChange(restate=format_6.restate),  # from format 5 to 6
+    FormatChange(
+        regroup=format_7.regroup,
+        state=(
+            Renamed("agent.epsilon.value", "schedules.epsilon"),
+            Renamed("agent.search.temperature", "schedules.search/temperature"),
+        ),
+    ),
 )
 FORMAT = FIRST + len(CHANGES)
 KEY = "format"  # key of config.yaml and of a snapshot's manifest

@@ -96,7 +96,8 @@ class Agent(nn.Module):
         return action, {}
 
     def acting(self) -> Iterable[nn.Module]:
-        """Returns the modules whose parameters and buffers `act` reads: a process that only acts needs no others."""
+        """Returns the modules whose parameters and buffers `act` reads, besides buffers of the agent itself: a process
+        that only acts needs no others."""
         if not self.acts_with:
             return (self,)
         return [self.get_submodule(name) for name in self.acts_with]

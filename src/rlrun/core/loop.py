@@ -41,6 +41,7 @@ class Loop(Module):
         self.metrics = Accumulator(env.device, window=max(1, horizon // env.spec.num_envs // 20))
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.schedules = Schedules({})  # of hyperparameters
+        self.tick_start = 0  # `steps` at the start of the tick
         self.batch: Any = None  # batch of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
@@ -69,12 +70,21 @@ class Loop(Module):
         return 1.0
 
     def start_tick(self) -> None:
-        """Starts the clock of a tick, and sets the hyperparameters that have a schedule."""
+        """Starts the clock of a tick."""
         self.clock.start()
+        self.tick_start = self.steps
+
+    def begin_update(self, ctx: Context) -> None:
+        """Sets the hyperparameters that have a schedule for an update.
+
+        Schedules by steps see the step at which the tick began. A run that is resumed at a step with a new value then
+        trains like a run whose schedule has this value from this step on.
+        """
         if self.schedules.numbers:
-            self.schedules.update(self.context())
+            self.schedules.update(Context(ctx.updates, self.tick_start, ctx.progress))
 
     def context(self, data: Any = None) -> Context:
+        """Returns the context of an update at this point of the run."""
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
 
     def count_update(self, metrics: Metrics) -> Metrics:

@@ -12,6 +12,7 @@ class Annealed(OffPolicy):
 
     @config
     class Config(OffPolicy.Config):
+        updates_per_step: PositiveFloat
         initial_updates_per_step: PositiveFloat
         anneal_steps: PositiveInt
 

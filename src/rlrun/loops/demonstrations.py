@@ -75,6 +75,7 @@ class Demonstrations(OnPolicy):
         """
         over = (rollout["terminated"] | rollout["truncated"]) & (rollout["weight"] > 0)
         shown = []
+        self.buffer.follow()
         for _ in range(int(over.sum())):
             while demo := self.buffer.draw():
                 shown.append(demo)

@@ -94,6 +94,7 @@ class Evolution(Loop):
     def learn(self) -> Metrics:
         batch: PopulationBatch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[typeddict-item]
         ctx = self.context()
+        self.begin_update(ctx)
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)
         self.params = None

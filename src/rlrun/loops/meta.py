@@ -38,6 +38,7 @@ class Meta(Loop):
         batch: MetaBatch = {"explored": explored, "adapted": adapted}
         self.batch = batch
         self.clock.lap("env")
+        self.begin_update(ctx)
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)
         return self.count_update(metrics)

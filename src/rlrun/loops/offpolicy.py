@@ -14,7 +14,7 @@ from rlrun.core.data import Data
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.networks.choices import uniform
-from rlrun.settings import NonNegativeInt, PositiveFloat, PositiveInt, Size, config, register
+from rlrun.settings import NonNegativeInt, PositiveFloat, PositiveInt, Scheduled, Size, config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Metrics
 
@@ -42,7 +42,7 @@ class OffPolicy(Loop):
 
     @config
     class Config(ReplayConfig):
-        updates_per_step: PositiveFloat
+        updates_per_step: Scheduled[PositiveFloat]
         update_every: PositiveInt
 
     def __init__(self, *parts: Any):
@@ -51,6 +51,9 @@ class OffPolicy(Loop):
         self.before = 0  # updates from data sets before the first transition (loops/hybrid.py); each is a step
         self.emptied_at = 0  # `collected` when `refill` emptied the buffer; 0: never
         self.paused_steps = 0  # transitions for which no updates become due, because they filled the buffer again
+        self.rate: float | None = None  # the last value of `updates_per_step`; None before the first tick
+        self.rate_steps = 0  # transitions since `start_update` before this value
+        self.rate_updates = 0.0  # updates that they called for
 
     def tick(self) -> Metrics:
         self.start_tick()
@@ -111,12 +114,15 @@ class OffPolicy(Loop):
         self.begin()
 
     def get_extra_state(self) -> dict[str, Any]:
-        own = ("emptied_at", "paused_steps")
+        own = ["emptied_at", "paused_steps"]
+        if "loop.updates_per_step" in self.schedules.numbers:
+            own += ["rate", "rate_steps", "rate_updates"]
         return super().get_extra_state() | {name: getattr(self, name) for name in own}
 
     def update(self) -> Metrics:
         ctx = self.context(Data(self.buffer, self.addons))
-        self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size, ctx.progress))
+        self.begin_update(ctx)
+        self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size))
         self.clock.lap("sample")
         out = self.agent.update(batch, ctx)
         metrics: Metrics = out[0] if isinstance(out, tuple) else out
@@ -140,8 +146,21 @@ class OffPolicy(Loop):
         return int(self.total_updates(steps // self.cfg.update_every * self.cfg.update_every))
 
     def total_updates(self, steps: int) -> float:
-        """Returns the number of updates that are due within the first `steps` transitions since `start_update`."""
-        return steps * self.cfg.updates_per_step
+        """Returns the number of updates that are due within the first `steps` transitions since `start_update`.
+
+        A new rate holds for the transitions after these.
+        """
+        rate = float(self.cfg.updates_per_step)
+        if rate != self.rate:
+            if self.rate is not None:
+                self.rate_updates = self.total_at(steps, self.rate)
+                self.rate_steps = steps
+            self.rate = rate
+        return self.total_at(steps, rate)
+
+    def total_at(self, steps: int, rate: float) -> float:
+        """Returns `total_updates` if the rate has been the same since `rate_steps`."""
+        return self.rate_updates + (steps - self.rate_steps) * rate
 
     @property
     def warmup_steps(self) -> int:

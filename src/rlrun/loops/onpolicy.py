@@ -55,6 +55,7 @@ class OnPolicy(Loop):
         self.waiting.append(self.collect())
         if len(self.waiting) <= self.cfg.lag:
             return {}
+        self.begin_update(ctx)
         metrics = self.learn(self.waiting.pop(0), ctx)
         if self.cfg.lag:  # number of updates since the rollout was collected
             metrics["loss/lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))

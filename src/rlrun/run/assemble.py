@@ -31,13 +31,12 @@ from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.schedules.curriculum import Curriculum
-from rlrun.schedules.numbers import Schedules
+from rlrun.schedules.numbers import BESIDE, Schedules
 from rlrun.settings import Discounted, NStepReturns, registry
 from rlrun.types import MASK, Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
-# sections of `algo` that are no settings of the agent
-AROUND = ("loop", "buffer", "schedule", "reward_weights", *BEFORE)
+AROUND = ("schedule", *BESIDE)  # sections of `algo` that are no settings of the agent
 ROWS, FLOAT_BYTES = 64, 4
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
@@ -60,7 +59,8 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         with device:
             schedules = Schedules(config.algo)
-        agent, addons = build_agent(config, env.spec, device, schedules)
+        config = dataclasses.replace(config, algo=schedules.applied(config.algo))
+        agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = buffer_settings(config.algo), config.algo["loop"]
         targets = targets_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
@@ -77,12 +77,10 @@ def build_loop(config: RunConfig) -> Loop:
     return loop
 
 
-def build_agent(
-    config: RunConfig, spec: Spec, device: torch.device, schedules: Schedules | None = None
-) -> tuple[Agent, Addons]:
+def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
     """Returns the agent and its add-ons, with weights drawn from the seed and kernels replaced by the engine.
 
-    schedules: of the agent's hyperparameters; None: they are constant, as in an evaluation.
+    Hyperparameters are constant, as in an evaluation, unless `Schedules.applied` has replaced them.
     """
     values = agent_values(config)
     check_memory(config)
@@ -93,8 +91,6 @@ def build_agent(
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
-        if schedules is not None:
-            values = schedules.applied(values)
         agent = agent_named(values, spec, parts)
     check_roles(config, parts)
     check_norm(agent, parts)

@@ -44,7 +44,7 @@ from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_
 from rlrun.run.trainer import Trainer
 from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
-from rlrun.schedules.resumed import ended, rescheduled, without_ended
+from rlrun.schedules.resumed import ended, fitted, rescheduled
 from rlrun.settings import registry
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
@@ -354,7 +354,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
 def restore(trainer: Trainer, snapshot: Snapshot, refills: bool) -> None:
     """Loads a snapshot, without its replay if that is refilled. Raises SnapshotError if it does not fit this run."""
     loop = trainer.loop
-    state = without_ended(snapshot.state, loop)
+    state = fitted(snapshot.state, loop)
     if refills:
         state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
     try:

@@ -1,4 +1,8 @@
-"""Hyperparameters on a schedule: `algo.schedule.<key>`, for every number that its Config declares as `Scheduled`."""
+"""Hyperparameters on a schedule, for every number that its Config declares as `Scheduled`.
+
+A number of the config has its schedule in `algo.schedule.<key>`. Where the schedule belongs to the algorithm, as that
+of epsilon, the setting itself is a section with the name of the shape, `start` and the settings of the shape.
+"""
 
 import copy
 import math
@@ -6,34 +10,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from rlrun.config import check
 from rlrun.errors import ConfigError, RunError
 from rlrun.schedules.learning_rate import LARGEST
-from rlrun.schedules.shape import SHAPES, Geometric, Piecewise
-from rlrun.settings import ScheduledValue, number_fault, parse, parts_of, registry, scheduled_of
+from rlrun.schedules.shape import SHAPES, Geometric, Piecewise, Shape
+from rlrun.settings import ScheduledValue, is_schedule, number_fault, parse, parts_of, registry, scheduled_of
 from rlrun.types import Context, Metrics
 
 Point = tuple[int, float]  # step and value
+BESIDE = ("loop", "buffer", "reward_weights", "representation", "goals", "intrinsic")  # sections that are no agent's
+ON_THE_HOST = ("loop.", "buffer.")  # sections whose numbers Python reads, in double precision
 
 
-class ScheduledNumber(nn.Module):
-    """One hyperparameter. The parts of the agent hold the tensor `value`, which `update` changes in place.
+class ScheduledNumber:
+    """One hyperparameter. The parts of the run hold the tensor `value`, which `update` changes in place.
 
-    key: its dotted key below `algo`. cls: the Config that declares it. Raises ConfigError if the schedule leaves the
-    range of the number.
+    key: its dotted key below `algo`. cls: the Config that declares it. setting: the setting that holds the schedule.
+    Raises ConfigError if the schedule leaves the range of the number.
     """
 
-    value: Tensor
-
-    def __init__(self, start: float, shape: Any, key: str, cls: type):
-        super().__init__()
-        self.start, self.shape, self.key, self.cls = start, shape, key, cls
+    def __init__(self, start: float, shape: Shape, key: str, cls: type, setting: str):
+        self.start, self.shape, self.key, self.cls, self.setting = start, shape, key, cls, setting
+        self.in_place = setting == f"algo.{key}"
         self.grows = isinstance(shape, Geometric) and shape.factor > 1  # has no end that could be checked here
         for value in shape.reached(start):
             if fault := self.fault(value):
                 raise ConfigError(fault)
-        self.register_buffer("value", torch.tensor(float(start)), persistent=False)  # it follows from the step
+        first = float(shape.value_at(start, Context(0, 0, 0.0)))
+        if key.startswith(ON_THE_HOST):
+            self.value = torch.tensor(first, dtype=torch.float64, device="cpu")
+        else:
+            self.value = torch.tensor(first)
 
     def update(self, ctx: Context) -> None:
         """Sets the value for a point of the run. Raises RunError if it has grown out of its range."""
@@ -55,56 +64,76 @@ class ScheduledNumber(nn.Module):
             fault = f"must be at most {LARGEST:.2g} in size"
         if fault is None:
             return None
-        return f"algo.schedule.{self.key}: reaches {value:g}, but algo.{self.key} {fault}"
+        if self.in_place:
+            return f"{self.setting}: reaches {value:g}, but {fault}"
+        return f"{self.setting}: reaches {value:g}, but algo.{self.key} {fault}"
 
 
 class Schedules(nn.Module):
-    """All scheduled hyperparameters of an agent, by dotted key below `algo`. Without any, it does nothing."""
+    """All scheduled hyperparameters of a run, by dotted key below `algo`. Without any, it does nothing.
+
+    Its state is their present values, because agents act with them, and loops count with them, until the next update.
+    """
 
     def __init__(self, algo: Mapping[str, Any]):
         """algo: the section `algo` of a config. Raises ConfigError for keys that cannot change during a run."""
         super().__init__()
         self.numbers: dict[str, ScheduledNumber] = {}
+        if not algo:
+            return
+        known = schedulable(algo)
         faults: list[str] = []
         for key, values in by_key(algo.get("schedule") or {}):
             try:
-                self.numbers[key] = scheduled(key, values, algo)
+                self.numbers[key] = scheduled(key, values, algo, known)
             except ConfigError as error:
                 faults += error.faults
+        for key, cls in known.items():
+            section = check.lookup(key, algo)
+            if is_schedule(section) and number_fault(cls, key.rpartition(".")[2], section.get("start")) is None:
+                try:
+                    self.numbers[key] = in_place(key, section, cls)
+                except ConfigError as error:
+                    faults += error.faults
         if faults:
             raise ConfigError(*faults)
+        for key, number in self.numbers.items():
+            read_between_updates = not key.startswith("buffer.")
+            self.register_buffer(key.replace(".", "/"), number.value, persistent=read_between_updates)
 
     def applied(self, algo: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a copy of the section `algo` in which the numbers are scheduled."""
-        values = copy.deepcopy(dict(algo))
-        for key, number in self.numbers.items():
-            *sections, name = key.split(".")
-            home = values
-            for section in sections:
-                home = home[section]
-            home[name] = ScheduledValue(number.start, number.value)
-        return values
+        values = {key: ScheduledValue(number.start, number.value) for key, number in self.numbers.items()}
+        return check.replaced(algo, values)
 
     def update(self, ctx: Context) -> None:
-        """Sets all values for a point of the run."""
+        """Sets all values for the next update."""
         for number in self.numbers.values():
             number.update(ctx)
 
     def last_points(self) -> Iterator[tuple[str, int]]:
         """Yields the setting of each piecewise schedule with the step of its last value."""
-        for key, number in self.numbers.items():
+        for number in self.numbers.values():
             if isinstance(number.shape, Piecewise) and number.shape.at:
-                yield f"algo.schedule.{key}", number.shape.at[-1]
+                yield number.setting, number.shape.at[-1]
 
     def report(self) -> Metrics:
-        """Returns the present values by key."""
-        return {key: number.value for key, number in self.numbers.items()}
+        """Returns the present values of those in `algo.schedule`, by key. Agents report their own."""
+        return {key: number.value for key, number in self.numbers.items() if not number.in_place}
 
 
-def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber:
-    """Returns the number with its schedule. Raises ConfigError if it cannot be scheduled."""
+def in_place(key: str, section: Mapping[str, Any], cls: type) -> ScheduledNumber:
+    """Returns a number whose setting is a section with its schedule. Raises ConfigError."""
+    setting, name = f"algo.{key}", section["name"]
+    if name not in SHAPES:
+        raise ConfigError(f"{setting}.name={name}: must be one of {', '.join(SHAPES)}")
+    settings = {field: value for field, value in section.items() if field not in ("name", "start")}
+    return ScheduledNumber(section["start"], parse(SHAPES[name], settings, setting), key, cls, setting)
+
+
+def scheduled(key: str, values: Any, algo: Mapping[str, Any], known: Mapping[str, type]) -> ScheduledNumber:
+    """Returns a number with its schedule in `algo.schedule`. Raises ConfigError if it cannot be scheduled."""
     path = f"algo.schedule.{key}"
-    known = schedulable(algo)
     if key not in known:
         raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(sorted(known))})")
     if key.rpartition(".")[2].endswith("learning_rate"):
@@ -112,13 +141,10 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber
         if rate_schedule:
             raise ConfigError(f"{path}: {rate_key}={rate_schedule} schedules it too; remove one of them")
     ((name, settings),) = values.items()
-    home: Any = algo
-    for part in key.split("."):
-        home = home[part]
-    if not isinstance(home, int | float):
-        shown = "null" if home is None else home
-        raise ConfigError(f"{path}: algo.{key} is {shown}; give it a number to start from")
-    return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key])
+    start = check.lookup(key, algo)
+    if not isinstance(start, int | float):
+        raise ConfigError(f"{path}: algo.{key} is {check.show(start)}; give it a number to start from")
+    return ScheduledNumber(start, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key], path)
 
 
 def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
@@ -166,13 +192,22 @@ def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             raise ConfigError(f"algo.schedule.{key}={values}: must be one of {shapes}, such as {{linear: {{end: 0}}}}")
 
 
-def schedulable(values: Mapping[str, Any], group: str = "algo", prefix: str = "") -> dict[str, type]:
-    """Returns the dotted keys of an algorithm and its parts that may be scheduled, each with the Config that declares
-    it."""
+def schedulable(algo: Mapping[str, Any]) -> dict[str, type]:
+    """Returns the dotted keys of the numbers that may be scheduled, each with the Config that declares it: those of an
+    algorithm, of its parts, and of the sections beside them."""
+    found = dict(_declared("algo", algo, ""))
+    for name in BESIDE:
+        section = algo.get(name)
+        if isinstance(section, Mapping) and "name" in section:
+            found |= _declared(name, section, f"{name}.")
+    return found
+
+
+def _declared(group: str, values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, type]]:
     cls = registry.lookup(group, values["name"]).Config
-    found = {f"{prefix}{key}": cls for key in scheduled_of(cls)}
+    for key in scheduled_of(cls):
+        yield f"{prefix}{key}", cls
     for key, part_group in parts_of(cls).items():
         section = values.get(key)
         if isinstance(section, Mapping) and "name" in section:
-            found |= schedulable(section, part_group, f"{prefix}{key}.")
-    return found
+            yield from _declared(part_group, section, f"{prefix}{key}.")

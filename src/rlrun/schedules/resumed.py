@@ -63,7 +63,7 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
 
 def numbers_of(algo: Mapping[str, Any]) -> dict[str, float]:
     """Returns the numbers of an algorithm and its parts that may be scheduled, by dotted key."""
-    values = {key: check.lookup(key, dict(algo)) for key in schedulable(algo)}
+    values = {key: check.lookup(key, algo) for key in schedulable(algo)}
     return {key: value for key, value in values.items() if isinstance(value, int | float)}
 
 
@@ -72,10 +72,12 @@ def schedules_of_rates(algo: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     return {key: schedule_of_rate(key, algo) for key in numbers_of(algo) if key.endswith("learning_rate")}
 
 
-def without_ended(state: Mapping[str, Any], loop: nn.Module) -> dict[str, Any]:
-    """Returns the state of a snapshot without that of learning rate schedules which the resumed loop no longer has."""
+def fitted(state: Mapping[str, Any], loop: nn.Module) -> dict[str, Any]:
+    """Returns the state of a snapshot without that of learning rate schedules which the resumed loop no longer has, and
+    with the first values of numbers that had no schedule."""
     present = {f"{name}._extra_state" for name, _ in loop.named_modules()}
-    return {key: value for key, value in state.items() if not key.endswith(STATE) or key in present}
+    kept = {key: value for key, value in state.items() if not key.endswith(STATE) or key in present}
+    return loop.get_submodule("schedules").state_dict(prefix="schedules.") | kept
 
 
 def ended(agent: nn.Module, schedules: Schedules, algo: Mapping[str, Any], last: Context) -> Iterator[str]:

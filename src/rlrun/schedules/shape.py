@@ -4,11 +4,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Protocol
 
 from pydantic_core import PydanticCustomError
 
-from rlrun.settings import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.types import Context
 
 
@@ -30,6 +30,16 @@ def stage(at: Sequence[float], now: float) -> tuple[int, float]:
     return reached, (now - begin) / (end - begin)
 
 
+class Shape(Protocol):
+    """The settings of a schedule."""
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value at step 0."""
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes or approaches; all others lie between them and the start."""
+
+
 @config
 class Linear:
     """Changes linearly to `end` within the first `fraction` of the run."""
@@ -44,6 +54,23 @@ class Linear:
     def reached(self, start: float) -> list[float]:
         """Returns the values that it takes or approaches; all others lie between them and the start."""
         return [self.end]
+
+
+@config
+class RandomStart(Linear):
+    """Is 1 for the first `start_steps` environment steps, and then as `Linear`."""
+
+    start_steps: NonNegativeInt
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value at step 0 of the linear schedule."""
+        if ctx.env_steps < self.start_steps:
+            return 1.0
+        return super().value_at(start, ctx)
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes, as `Linear.reached`."""
+        return [1.0, self.end]
 
 
 @config
@@ -83,8 +110,27 @@ class Geometric:
 
 
 @config
+class Inverse:
+    """Is divided by 1 + decay * i after i updates; i starts again at 0 every `restart_every` updates, if it is set."""
+
+    decay: NonNegativeFloat
+    restart_every: PositiveInt | None = None
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value before the first update."""
+        age = ctx.updates
+        if self.restart_every is not None:
+            age %= self.restart_every
+        return start / (1 + self.decay * age)
+
+    def reached(self, start: float) -> list[float]:
+        """Returns the values that it takes or approaches, as `Linear.reached`."""
+        return [0.0]
+
+
+@config
 class Piecewise:
-    """Has the value values[i] from the environment step at[i] on, and the start before."""
+    """Has the value values[i] in the ticks that begin at the environment step at[i] or later, and the start before."""
 
     values: list[float]
     at: list[NonNegativeInt]
@@ -107,9 +153,11 @@ class Piecewise:
         return self.values
 
 
-SHAPES: dict[str, Any] = {
+SHAPES: dict[str, type[Shape]] = {
     "linear": Linear,
+    "random_start": RandomStart,
     "exponential": Exponential,
     "geometric": Geometric,
+    "inverse": Inverse,
     "piecewise": Piecewise,
 }

@@ -2,7 +2,7 @@
 
 from rlrun.settings.configs import config, parse
 from rlrun.settings.discount import Discounted, NStepReturns
-from rlrun.settings.marks import Part, Scheduled, ScheduledValue, number_fault, parts_of, scheduled_of
+from rlrun.settings.marks import Part, Scheduled, ScheduledValue, is_schedule, number_fault, parts_of, scheduled_of
 from rlrun.settings.registry import register
 from rlrun.settings.types import (
     Episodes,
@@ -44,6 +44,7 @@ __all__ = [
     "Size",
     "Units",
     "config",
+    "is_schedule",
     "number_fault",
     "parse",
     "parts_of",

@@ -102,6 +102,8 @@ def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -
         except (TypeError, KeyError, IndexError):
             continue
         keys.append(str(part))
+    if isinstance(found, dict) and {"name", "start"} <= {*found}:  # the section of a number with a schedule
+        keys.append("start")
     return ".".join(keys).strip(".")
 
 

@@ -46,7 +46,11 @@ class ScheduledValue:
 
 @dataclass(frozen=True)
 class MayChange:
-    """Marks a field of a Config as a number that `algo.schedule` may change during a run."""
+    """Marks a field of a Config as a number that may change during a run.
+
+    Its value is a number, which `algo.schedule` may change, or a section: the name of a shape of schedules/shape.py,
+    `start` and the settings of the shape.
+    """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return core_schema.no_info_wrap_validator_function(_scheduled, handler(source))
@@ -56,7 +60,14 @@ def _scheduled(value: Any, validate: Any) -> Any:
     if isinstance(value, ScheduledValue):
         validate(value.start)
         return value.value
+    if is_schedule(value):  # of a run whose numbers stay at their start, as in an evaluation
+        return validate(value.get("start"))
     return validate(value)
+
+
+def is_schedule(value: object) -> bool:
+    """Returns whether the value of a setting is a section with the name of a shape."""
+    return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 
 N = TypeVar("N")

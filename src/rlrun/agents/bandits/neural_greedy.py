@@ -19,7 +19,7 @@ from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
-from rlrun.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config, register
+from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
@@ -27,9 +27,7 @@ from rlrun.types import Batch, Context, Metrics, Obs, Spec
 class Training:
     """Training settings of the networks that predict rewards."""
 
-    learning_rate: PositiveFloat
-    learning_rate_decay: NonNegativeFloat
-    reset_learning_rate_every: PositiveInt | None
+    learning_rate: Scheduled[PositiveFloat]
     max_grad_norm: PositiveFloat | None
     dropout: Fraction
     act_with_dropout: bool
@@ -117,12 +115,6 @@ class NeuralGreedy(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.first_pulls.update(ctx)
-        cfg = self.cfg
-        age = ctx.updates  # number of updates since the learning rate was reset
-        if cfg.reset_learning_rate_every:
-            age %= cfg.reset_learning_rate_every
-        learning_rate = cfg.learning_rate / (1 + cfg.learning_rate_decay * age)
-        self.optim.learning_rate.fill_(learning_rate)
         return self.fit(batch, self.draws(batch))
 
     def draws(self, batch: Batch) -> Batch:

@@ -123,7 +123,6 @@ class MuZero(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
-        self.search.anneal(ctx.progress)
         self.optim.tick(ctx.progress)
         # so that the model learns its absorbing state for every action
         batch = batch | {"action": self.unrolled_actions(batch)}

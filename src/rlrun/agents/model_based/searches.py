@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from rlrun.core.random import Stream
 from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
-from rlrun.schedules.shape import linear
-from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Units, config, register
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, Units, config, register
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -39,8 +38,7 @@ class PuctSearch(nn.Module):
         unvisited: Fraction
         dirichlet_alpha: PositiveFloat
         dirichlet_fraction: Fraction
-        temperature_start: PositiveFloat
-        temperature_end: PositiveFloat
+        temperature: Scheduled[PositiveFloat]
         sampled_moves: Units | None
 
     temperature: Tensor
@@ -49,12 +47,7 @@ class PuctSearch(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
-        self.register_buffer("temperature", torch.tensor(cfg.temperature_start))
-
-    def anneal(self, progress: float) -> None:
-        """Updates the temperature of sampled moves. progress: fraction of the run that is done, 0 to 1."""
-        temperature = linear(self.cfg.temperature_start, self.cfg.temperature_end, progress)
-        self.temperature.fill_(temperature)
+        self.register_buffer("temperature", torch.as_tensor(cfg.temperature), persistent=False)
 
     def best(self, model: Model, root: Node) -> SearchResult:
         """Returns the choice of a search without noise."""
@@ -91,9 +84,6 @@ class GumbelSearch(nn.Module):
     def __init__(self, cfg: Any):
         super().__init__()
         self.cfg = cfg
-
-    def anneal(self, progress: float) -> None:
-        """Does nothing, because Gumbel search has no temperature."""
 
     def best(self, model: Model, root: Node) -> SearchResult:
         """Returns the choice of a search without noise."""

@@ -18,5 +18,4 @@ class ExpectedSARSA(QLearning):
         value = self.q[len(self.q) - 1 - table, state]
         best = self.q[table, state].argmax(-1, keepdim=True)
         greedy_value = value.gather(-1, best).squeeze(-1)
-        epsilon = self.epsilon.value
-        return (1 - epsilon) * greedy_value + epsilon * value.mean(-1)
+        return (1 - self.epsilon) * greedy_value + self.epsilon * value.mean(-1)

@@ -4,13 +4,12 @@ All environments share one table, or two for double Q-learning. If several envir
 in one step, the result is the mean over all orders of sequential updates.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from rlrun.agents.value.exploration import Epsilon
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.functional.losses import batch_mean
@@ -18,7 +17,7 @@ from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move, random_argmax
 from rlrun.nested import index
 from rlrun.schedules.learning_rate import Schedule
-from rlrun.settings import Discounted, Part, PositiveFraction, Scheduled, config, register
+from rlrun.settings import Discounted, Fraction, PositiveFraction, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
@@ -35,11 +34,12 @@ class QLearning(Agent):
         lr_schedule: dict[str, Any]
         double: bool
         initial_value: float
-        epsilon: Annotated[dict[str, Any], Part("epsilon")]
+        epsilon: Scheduled[Fraction]
 
     cfg: Config
 
     q: Tensor
+    epsilon: Tensor
     rate: Tensor
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
@@ -48,7 +48,7 @@ class QLearning(Agent):
         tables = 2 if cfg.double else 1
         shape = (tables, int(spec.obs.n), self.num_actions)
         self.register_buffer("q", torch.full(shape, cfg.initial_value))
-        self.epsilon = parts.part("epsilon", cfg.epsilon, Epsilon)
+        self.register_buffer("epsilon", torch.as_tensor(cfg.epsilon), persistent=False)
         self.register_buffer("rate", torch.as_tensor(cfg.learning_rate))  # the same object, if it is scheduled
         self.lr_schedule = None
         if cfg.lr_schedule:
@@ -69,7 +69,7 @@ class QLearning(Agent):
         values = self.q.mean(0)[state]
         greedy = random_argmax(values, self.act_noise.uniform(*values.shape))
         random = self.act_noise.integers(self.num_actions, len(greedy))
-        is_random = self.act_noise.uniform(len(greedy)) < self.epsilon.value
+        is_random = self.act_noise.uniform(len(greedy)) < self.epsilon
         return torch.where(is_random, random, greedy)
 
     def state(self, obs: Tensor) -> Tensor:
@@ -77,7 +77,6 @@ class QLearning(Agent):
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        self.epsilon.update(ctx)
         if self.lr_schedule is not None:
             self.rate.fill_(self.lr_schedule(ctx.progress))
         for t in range(len(rollout["reward"])):
@@ -85,7 +84,7 @@ class QLearning(Agent):
         return metrics
 
     def report(self) -> Metrics:
-        return {"epsilon": self.epsilon.value}
+        return {"epsilon": self.epsilon}
 
     def learn(self, step: Batch) -> Metrics:
         """Updates the tables with one vector step, [env, ...]; each environment updates a randomly chosen table."""

@@ -12,7 +12,6 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble
-from rlrun.agents.value.exploration import Epsilon
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
@@ -22,6 +21,7 @@ from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling, of_action
 from rlrun.networks.noisy import Noisy
 from rlrun.settings import (
+    Fraction,
     NStepReturns,
     Part,
     PositiveFloat,
@@ -40,7 +40,7 @@ class DQN(Agent):
     """Deep Q-learning with an epsilon-greedy policy, whose values may be noisy."""
 
     actions = Discrete
-    acts_with = ("q", "ensemble", "epsilon")
+    acts_with = ("q", "ensemble")
     remembers = True
 
     @config
@@ -57,14 +57,15 @@ class DQN(Agent):
         target_every: PositiveInt
         target_unit: Literal["updates", "steps"]
         critic: Annotated[dict[str, Any], Part("critic")]
-        epsilon: Annotated[dict[str, Any], Part("epsilon")]
+        epsilon: Scheduled[Fraction]
 
     cfg: Config
+    epsilon: Tensor
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
-        self.epsilon = parts.part("epsilon", cfg.epsilon, Epsilon)
+        self.register_buffer("epsilon", torch.as_tensor(cfg.epsilon), persistent=False)
         head = Dueling if cfg.dueling else ActionValues
         members = self.ensemble.members
         stacked = members if members > 1 else None
@@ -85,7 +86,7 @@ class DQN(Agent):
             return values.argmax(-1), {}
         values = self.values(obs, *self.noise(self.act_noise))
         random = legal(self.act_noise.uniform(*values.shape), obs).argmax(-1)  # uniform over the legal actions
-        is_random = self.act_noise.uniform(len(values)) < self.epsilon.value
+        is_random = self.act_noise.uniform(len(values)) < self.epsilon
         return torch.where(is_random, random, values.argmax(-1)), {}
 
     def values(self, obs: Obs, *noise: Tensor) -> Tensor:
@@ -107,7 +108,6 @@ class DQN(Agent):
         return ()
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.epsilon.update(ctx)
         self.optim.tick(ctx.progress)
         noise = [self.noise(self.update_noise) for _ in range(3)]  # for each network that is evaluated (sec. 3.1)
         metrics, priority = self.update_q(batch, noise, self.ensemble.draw(self.update_noise))
@@ -118,7 +118,7 @@ class DQN(Agent):
         return metrics, priority
 
     def report(self) -> Metrics:
-        return {"epsilon": self.epsilon.value}
+        return {"epsilon": self.epsilon}
 
     @kernel
     def update_q(

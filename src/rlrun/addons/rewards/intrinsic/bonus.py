@@ -13,7 +13,6 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import reverse_recurrence
 from rlrun.nested import flat
-from rlrun.schedules.shape import linear
 from rlrun.types import Batch, Bonus, Context, Metrics, Spec
 
 
@@ -25,9 +24,9 @@ class SeparateBonus(Addon):
 
     def __init__(self, model: Intrinsic):
         super().__init__()
-        if model.cfg.coef_end is not None:
+        if isinstance(model.cfg.coef, Tensor):
             raise ConfigError(
-                "algo.intrinsic.coef_end: needs algo.intrinsic.separate=false; "
+                "algo.schedule.intrinsic.coef: needs algo.intrinsic.separate=false; "
                 "the coefficient of a bonus with separate returns is constant"
             )
         self.model = model
@@ -76,8 +75,7 @@ class SharedBonus(Addon):
     def __init__(self, model: Intrinsic, num_envs: int):
         super().__init__()
         self.model = model
-        coef = torch.tensor(model.cfg.coef)
-        self.register_buffer("coef", coef)
+        self.register_buffer("coef", torch.as_tensor(model.cfg.coef))
         self.sums = torch.zeros(num_envs)  # discounted sums of all past raw rewards
 
     @torch.no_grad()
@@ -98,10 +96,6 @@ class SharedBonus(Addon):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.model.publish()
-        cfg = self.model.cfg
-        if cfg.coef_end is not None:
-            coef = linear(cfg.coef, cfg.coef_end, ctx.progress)
-            self.coef.fill_(coef)
         weight: Tensor = batch["weight"]
         if "mask" in batch:
             weight = batch["mask"]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rlrun.core.parts import Parts
 from rlrun.core.state import Statistics
-from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, Units, config
+from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Scheduled, Size, Units, config
 from rlrun.types import Batch, Metrics, Spec
 
 
@@ -24,8 +24,7 @@ class Intrinsic(nn.Module):
         gamma: Fraction
         separate: bool | None
         episodic: bool
-        coef: NonNegativeFloat
-        coef_end: NonNegativeFloat | None
+        coef: Scheduled[NonNegativeFloat]
         reward_coef: NonNegativeFloat
         clip: PositiveFloat | None
         hidden: list[Units]
