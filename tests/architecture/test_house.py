@@ -236,6 +236,22 @@ def test_agents_compose_and_do_not_climb() -> None:
     assert not [name for name, parents in bases.items() if siblings & {*parents}]
 
 
+def test_every_agent_has_one_order() -> None:
+    """Config, networks, act, update, then losses, then hooks."""
+    first = ["Config", "__init__", "networks", "act", "update"]
+    hooks = ["warm_up", "report", "lacks"]
+    for short, path in files("agents/").items():
+        for node in ast.parse(path.read_text()).body:
+            names = [
+                part.name for part in getattr(node, "body", ()) if isinstance(part, ast.FunctionDef | ast.ClassDef)
+            ]
+            if "update" not in names and "act" not in names:
+                continue
+            begin = [name for name in names if name in first]
+            end = [name for name in names if name in hooks]
+            assert begin == sorted(begin, key=first.index) and names[len(names) - len(end) :] == end, short
+
+
 def test_nothing_is_unpickled() -> None:
     for short, path in FILES.items():
         names = set(imports(path))

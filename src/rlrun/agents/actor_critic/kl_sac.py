@@ -71,9 +71,6 @@ class KLSAC(SAC):
         action, extras = self.noise.add(action, carry, self.act_noise)
         return action, extras | self.remembered(action, carry)
 
-    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
-        return action, self.remembered(action, carry)
-
     def previous(self, carry: Batch) -> Tensor:
         """Returns the previous actions, [num_envs, dims]."""
         first = carry["first"].unsqueeze(-1)
@@ -104,3 +101,6 @@ class KLSAC(SAC):
         action, log_prob = self.actor(obs.obs, obs.previous).sample(noise)
         log_prior = self.prior.log_prob(action, obs.previous, obs.first)
         return q(obs.obs, action), log_prob - log_prior
+
+    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
+        return action, self.remembered(action, carry)

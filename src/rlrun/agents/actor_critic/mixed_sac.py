@@ -53,12 +53,6 @@ class MixedSAC(SAC):
     critics = ExpectedReturn  # expectations over the choice are sums of numbers
     acts_with = ("actor", "critic", "ensemble", "entropy")
 
-    @classmethod
-    def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
-        if isinstance(spec.action, MixedSpace) and spec.action.num_choices > 1:
-            yield "at most one discrete choice in an action (algo=ppo takes any number)", spec.shown_action
-        yield from super().lacks(spec)
-
     def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, dict[str, float]]:
         """Returns the actor, the critics, and the default target entropy of every component.
 
@@ -107,3 +101,9 @@ class MixedSAC(SAC):
             negative_entropy = -choice.entropy().unsqueeze(-1)
         value = (p * q(obs, continuous)).sum(-1)
         return value, torch.cat([negative_entropy, log_prob], -1)
+
+    @classmethod
+    def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
+        if isinstance(spec.action, MixedSpace) and spec.action.num_choices > 1:
+            yield "at most one discrete choice in an action (algo=ppo takes any number)", spec.shown_action
+        yield from super().lacks(spec)

@@ -111,12 +111,6 @@ class TAAC(Agent):
         switch = self.switch_logit(self.values(obs, taus)).sigmoid() > threshold
         return self.follow(carry, previous, taus, switch)
 
-    @torch.no_grad()
-    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
-        previous = self.previous(carry, explore=True)
-        switch = self.act_noise.uniform(len(action)) < 0.5
-        return self.follow(carry, previous, self.candidates(previous, action), switch)
-
     def previous(self, carry: Batch, explore: bool) -> Tensor:
         """Returns tau^- [num_envs, ...]: 0, or random if configured, at the first timestep of an episode."""
         first = carry["first"].unsqueeze(-1)
@@ -228,6 +222,12 @@ class TAAC(Agent):
         metrics |= self.entropy.adjust(entropy, weight)
         adjusted = self.switch_entropy.adjust(switch_entropy, weight)
         return metrics | {name.replace("/", "/switch_"): value for name, value in adjusted.items()}
+
+    @torch.no_grad()
+    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
+        previous = self.previous(carry, explore=True)
+        switch = self.act_noise.uniform(len(action)) < 0.5
+        return self.follow(carry, previous, self.candidates(previous, action), switch)
 
 
 def binary_entropy(logit: Tensor) -> Tensor:

@@ -50,9 +50,6 @@ class PPODemos(Agent):
         metrics = self.learner.update(rollout | {"log_prob": log_prob}, ctx)
         return metrics, value
 
-    def report(self) -> Metrics:
-        return self.learner.report()
-
     @torch.no_grad()
     def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         """Returns the values of the observations and the log-probabilities of the actions, both [time, env]."""
@@ -62,3 +59,6 @@ class PPODemos(Agent):
         log_prob = dist.log_prob(flat(rollout["action"]))
         values = self.learner.critic.network(obs).view(*shape, -1)
         return values[..., 0], log_prob.view(shape)
+
+    def report(self) -> Metrics:
+        return self.learner.report()

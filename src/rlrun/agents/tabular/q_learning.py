@@ -83,9 +83,6 @@ class QLearning(Agent):
             metrics = self.learn(index(rollout, t))
         return metrics
 
-    def report(self) -> Metrics:
-        return {"epsilon": self.epsilon}
-
     def learn(self, step: Batch) -> Metrics:
         """Updates the tables with one vector step, [env, ...]; each environment updates a randomly chosen table."""
         coin = self.coins.integers(len(self.q), len(step["reward"]))
@@ -120,3 +117,6 @@ class QLearning(Agent):
         best = self.q[table, state].argmax(-1)
         other = len(self.q) - 1 - table
         return self.q[other, state, best]
+
+    def report(self) -> Metrics:
+        return {"epsilon": self.epsilon}

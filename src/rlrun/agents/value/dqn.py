@@ -117,9 +117,6 @@ class DQN(Agent):
         self.target_q.track_every(self.cfg.target_every, count)
         return metrics, priority
 
-    def report(self) -> Metrics:
-        return {"epsilon": self.epsilon}
-
     @kernel
     def update_q(
         self, batch: Batch, noise: list[tuple[Tensor, ...]], members: Tensor | None = None
@@ -142,3 +139,6 @@ class DQN(Agent):
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())
         return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, errors.detach().abs().mean(0)
+
+    def report(self) -> Metrics:
+        return {"epsilon": self.epsilon}
