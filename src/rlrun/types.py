@@ -213,7 +213,7 @@ class RolloutBatch(Timesteps, total=False):
 
     `next_obs`, and `obs` of stacked images, are `Indexed` (indexed.py): `obs` and `next_obs` share rows in which every
     observation, or frame of a stacked image, is stored once. An add-on may replace them by tensors. Where an episode
-    goes on, `next_obs` is the `obs` of the next row; `buffers.rollout.continues` returns where that is.
+    goes on, `next_obs` is the `obs` of the next row; `buffers.consecutive.continues` returns where that is.
     """
 
     # For how many steps the action was held; `reward` is their discounted sum. Only if actions are held.
@@ -268,10 +268,10 @@ OwnBatch = TypedDict(
         # Written by agents/policy/a2c.py, agents/meta/maml.py; read by policy losses.
         "advantage": "Tensor",  # [T, N]
         # Action that the trajectory took `n_steps` timesteps later, at `next_obs`.
-        # Written by buffers/rollout.py; read by agents/actor_critic/continuous_sarsa.py.
+        # Written by buffers/consecutive.py; read by agents/actor_critic/continuous_sarsa.py.
         "next_action": "Tensor",  # [B, *space]
         # 1 where `next_action` is known, 0 where the episode or the data end before it.
-        # Written by buffers/rollout.py; read by agents/actor_critic/continuous_sarsa.py.
+        # Written by buffers/consecutive.py; read by agents/actor_critic/continuous_sarsa.py.
         "continues": "Tensor",  # [B]
         # Number of tasks in the batch.
         # Written by agents/meta/maml.py; read by the same file.

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
-from rlrun.buffers.rollout import next_steps
+from rlrun.buffers.consecutive import next_steps
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError

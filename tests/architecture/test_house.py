@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "agents": (
         "agents", "core.agent", "core.parts", "core.state", "core.accumulator", "core.random",
         "functional", "networks", "schedules",
-        "buffers.rollout", "nested", "indexed", "settings", "types", "spaces", "errors",
+        "buffers.minibatches", "buffers.consecutive", "nested", "indexed", "settings", "types", "spaces", "errors",
     ),
     "schedules": (
         "schedules", "settings", "config.schema", "config.check", "config.resumable", "imports", "module", "types",

@@ -8,7 +8,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlrun.buffers.rollout import Rollout, minibatches, moved, packed, unpacked
+from rlrun.buffers.minibatches import minibatches
+from rlrun.buffers.rollout import Rollout, moved, packed, unpacked
 from rlrun.core.random import Stream
 from rlrun.indexed import dense, num_bytes
 from rlrun.types import Batch, Spec, Step

@@ -6,8 +6,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rlrun.buffers.consecutive import with_next_action
 from rlrun.buffers.replay import Replay, Targets
-from rlrun.buffers.rollout import with_next_action
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
 

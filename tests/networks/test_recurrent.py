@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 from toys import toy, train
 
 from rlrun.addons.memory import RecurrentState
-from rlrun.buffers.rollout import minibatches
+from rlrun.buffers.minibatches import minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.nested import flat

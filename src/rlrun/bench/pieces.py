@@ -49,7 +49,7 @@ def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
 
 def update_of(name: str, words: list[str]) -> tuple[str, Work, Any]:
     """Returns label, update and agent of a run with these settings. name: an algorithm in `RUNS`."""
-    from rlrun.buffers.rollout import minibatches
+    from rlrun.buffers.minibatches import minibatches
 
     if name == "ppo":
         run = loop(words)

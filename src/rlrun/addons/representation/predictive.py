@@ -14,7 +14,8 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.buffers.rollout import minibatches, next_steps
+from rlrun.buffers.consecutive import next_steps
+from rlrun.buffers.minibatches import minibatches
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic
-from rlrun.buffers.rollout import with_next_action
+from rlrun.buffers.consecutive import with_next_action
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Target

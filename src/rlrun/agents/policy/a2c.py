@@ -15,7 +15,7 @@ from rlrun.agents.entropy.components import default_targets, entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.critic_updates import CriticUpdate
-from rlrun.buffers.rollout import check_division, minibatches
+from rlrun.buffers.minibatches import check_division, minibatches
 from rlrun.core.accumulator import mean_of, over_epochs
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.agents.policy.columns import Column, columns, mixed
-from rlrun.buffers.rollout import per_step
+from rlrun.buffers.minibatches import per_step
 from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import standardise

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from rlrun.buffers.rollout import continues
+from rlrun.buffers.consecutive import continues
 from rlrun.core.accumulator import mean_of, over_epochs
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts

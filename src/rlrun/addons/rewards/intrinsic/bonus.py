@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.buffers.rollout import minibatches
+from rlrun.buffers.minibatches import minibatches
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean

@@ -1,0 +1,81 @@
+"""Consecutive steps of a rollout: where an episode goes on, sequences, and transitions with the next action."""
+
+import torch
+from torch import Tensor
+
+from rlrun.indexed import dense
+from rlrun.nested import flat, index
+from rlrun.types import Batch
+
+
+def continues(rollout: Batch) -> Tensor:
+    """Returns whether the next row of the environment continues the episode, [time, env]; False in the last row.
+
+    Where this is True, `next_obs` is the `obs` of the next row.
+    """
+    done = rollout["terminated"] | rollout["truncated"]
+    is_valid = rollout["weight"] > 0
+    goes_on = torch.zeros_like(done)
+    goes_on[:-1] = ~done[:-1] & is_valid[1:]
+    return goes_on
+
+
+def next_steps(rollout: Batch, start: Tensor, length: int) -> Batch:
+    """Returns sequences of `length` consecutive steps that begin at the given steps, [length, batch, ...].
+
+    start [batch]: flat indices row * num_envs + env of the first steps. `mask` is 1 until the episode or the rollout
+    ends; after that it is 0 and the last step is repeated.
+    """
+    weight = rollout["weight"]
+    num_envs = weight.shape[1]
+    goes_on = continues(rollout).flatten()
+    step_index = [start]
+    mask = [(weight.flatten()[start] > 0).to(weight)]
+    for _ in range(length - 1):
+        has_next = goes_on[step_index[-1]]
+        step_index.append(step_index[-1] + num_envs * has_next.long())
+        mask.append(mask[-1] * has_next)
+    steps: Batch = dense(index(flat(rollout), torch.stack(step_index)))
+    steps["mask"] = torch.stack(mask)
+    return steps
+
+
+def with_next_action(batch: Batch, n_step: int, gamma: float) -> Batch:
+    """Returns transitions [batch, ...] with n-step returns, and with the action that the trajectory takes after them.
+
+    batch: sequences [n_step + 1, batch, ...] from replay, or a rollout [time, env, ...], each of whose steps begins a
+    transition. `continues` is 1 where `next_action` is known, and 0 where the episode or the data end before it.
+    """
+    if "n_steps" not in batch:
+        batch = _n_step_sequences(batch, n_step, gamma)
+    n_steps = batch["n_steps"][0]
+    next_step = n_steps.long()
+    column = torch.arange(len(n_steps), device=n_steps.device)
+    return {
+        "obs": index(batch["obs"], 0),
+        "action": batch["action"][0],
+        "reward": batch["reward"][0],
+        "n_steps": n_steps,
+        "terminated": batch["terminated"][0],
+        "next_obs": index(batch["next_obs"], (next_step - 1, column)),
+        "next_action": batch["action"][next_step, column],
+        "continues": batch["mask"][next_step, column],
+        "weight": batch["weight"],
+    }
+
+
+def _n_step_sequences(rollout: Batch, n_step: int, gamma: float) -> Batch:
+    """Returns sequences [n_step + 1, time * env, ...] that begin at every step, with the keys of those from replay.
+
+    Only the first rows of `reward`, `n_steps` and `terminated` are returned, [1, time * env].
+    """
+    weight = rollout["weight"].flatten()
+    start = torch.arange(len(weight), device=weight.device)
+    steps = next_steps(rollout, start, n_step + 1)
+    mask = steps["mask"][:n_step]
+    n_steps = mask.sum(0).clamp(min=1)  # a masked step has weight 0
+    exponent = torch.arange(n_step, device=weight.device).view(-1, 1)
+    reward = (gamma**exponent * mask * steps["reward"][:n_step]).sum(0)
+    terminated = steps["terminated"][n_steps.long() - 1, start].to(weight)
+    summed = {"reward": reward, "n_steps": n_steps, "terminated": terminated}
+    return steps | {name: value.unsqueeze(0) for name, value in summed.items()} | {"weight": weight}
