@@ -42,3 +42,12 @@ def test_commands_of_a_server_that_was_killed_have_no_exit_code(tmp_path: Path) 
     cluster._server.wait()
     assert all_ended(cluster, 1) == [Ended("one", None)]
     cluster.close()
+
+
+@needs_linux
+def test_command_that_is_interrupted_before_it_has_a_signal_handler_ends(tmp_path: Path) -> None:
+    cluster = Forks()
+    words = ["train", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=300_000", f"run_dir={tmp_path / 'run'}"]
+    cluster.submit([Command("one", words, tmp_path / "one.log")])
+    cluster.close()  # the server, which still imports torch, receives both requests at once
+    assert not (tmp_path / "run").exists()

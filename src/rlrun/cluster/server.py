@@ -17,6 +17,7 @@ from typing import Any
 from rlrun.cluster.task import redirect
 
 POLL_S = 0.02
+INTERRUPT = (signal.SIGINT,)
 
 
 def serve() -> None:
@@ -53,19 +54,24 @@ def _warm_up() -> None:
 
 def _started(request: dict[str, Any]) -> int:
     """Forks a command and returns its process id."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)  # until the command has a handler; else it could be lost
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
         return pid
     code = 1
     try:
         os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         redirect(Path(request["log"]))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
         from rlrun.cli import main
 
         code = main(request["words"])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
