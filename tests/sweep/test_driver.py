@@ -271,15 +271,6 @@ def test_sweep_whose_finalists_all_fail_on_fresh_seeds_has_no_winner(tmp_path: P
     assert again.winner is None, "the same command trains nothing again"
 
 
-def test_log_of_a_run_without_an_error_message_is_not_taken_for_one(tmp_path: Path) -> None:
-    runs = Runs(tmp_path, {ENV: Course([], STEPS)}, "eval/return_mean", Scoring(settings({}), [ENV]))
-    job = RungJob(0, 0, ENV, 0)
-    runs.log(job).write_text("step 20  return 0.5\n")
-    assert runs.last_error(job) == (
-        "it ended without an error message; the last line of its log is: step 20  return 0.5"
-    )
-
-
 def test_unknown_metric_fails_with_the_names_of_known_ones(tmp_path: Path) -> None:
     trials, _ = swept(tmp_path, Simulated(random.Random(0)), metric="eval/return")
     (why,) = trials.trials[0].failures.values()

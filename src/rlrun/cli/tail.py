@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,32 +55,50 @@ class RecordedView(View):
         return self.latest.get("wall_s", 0.0)
 
 
+class FollowedRun:
+    """A run that another process trains: its new rows, and a view of all rows."""
+
+    def __init__(self, path: Path):
+        """Raises ConfigError if the config of the run is missing or damaged."""
+        self.path = path
+        self._rows = NewRows(path / METRICS)
+        self._open()
+
+    def _open(self) -> None:
+        """Reads the config of the run, and starts a view without rows."""
+        stored = read_stored(self.path / CONFIG)
+        config = stored.values
+        check_config(config)
+        self._keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
+        self.view = RecordedView(str(config.get("name")), self.path, config["trainer"]["total_steps"], [])
+
+    @property
+    def step(self) -> int:
+        """The step of the last row; -1 without rows."""
+        return self._rows.step
+
+    def read(self) -> Iterator[Row]:
+        """Yields the new rows with their current keys. The caller shows them to the view."""
+        num_files = self._rows.num_files
+        found = self._rows.read()
+        if self._rows.num_files > num_files:  # the run was resumed, maybe with more steps and an earlier clock
+            self._open()
+        for row in found:
+            yield sound(self._keys.current(row))
+
+
 def _follow(path: Path) -> None:
     """Prints the rows of a run until its process ends, and then how the run ended."""
-    keys, view = _opened(path)
-    rows = NewRows(path / METRICS)
+    run = FollowedRun(path)
     is_running = True
     while is_running:
         is_running = holder(path) is not None  # before the rows are read, so that none of a run that ends is missed
-        num_files = rows.num_files
-        found = rows.read()
-        if rows.num_files > num_files:  # the run was resumed, maybe with more steps, and its clock may have gone back
-            keys, view = _opened(path)
-        for row in found:
-            print(printable(Lines(view).line(sound(keys.current(row)))), flush=True)
+        for row in run.read():
+            print(printable(Lines(run.view).line(row)), flush=True)
         if is_running:
             time.sleep(LOOK_EVERY_S)
-    for line in _ending(path, view, rows.step):
+    for line in _ending(path, run.view, run.step):
         print(printable(line))
-
-
-def _opened(path: Path) -> tuple[MetricKeys, View]:
-    """Reads the config of a run. Returns the names of its metrics, and a view without rows."""
-    stored = read_stored(path / CONFIG)
-    config = stored.values
-    check_config(config)
-    keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
-    return keys, RecordedView(str(config.get("name")), path, config["trainer"]["total_steps"], [])
 
 
 def _ending(path: Path, view: View, step: int) -> list[str]:

@@ -29,6 +29,20 @@ def exit_code(log: Path) -> int | None:
     return None
 
 
+def last_error(log: Path) -> str:
+    """Returns the last error in the log of a command that has failed, as one line."""
+    try:
+        lines = files.read(log, files.METRICS_BYTES).decode(errors="replace").splitlines()
+    except (OSError, ConfigError):
+        lines = []
+    for line in reversed(lines):
+        if line.startswith("error: "):
+            return line.removeprefix("error: ")
+    if lines:
+        return f"it ended without an error message; the last line of its log is: {lines[-1]}"
+    return "it ended without a message"
+
+
 def redirect(log: Path) -> None:
     """Appends the output of this process to a file, and closes its input."""
     output = files.open_to_append(log)

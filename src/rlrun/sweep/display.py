@@ -1,6 +1,5 @@
 """Shows a sweep while it runs: a live table on a terminal, and one line for each decision and result elsewhere."""
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,7 +8,7 @@ from rlrun.errors import printable
 from rlrun.sweep.journal import Event
 from rlrun.sweep.trials import RungJob, Trials
 from rlrun.sweep.view import SweepView
-from rlrun.telemetry.stdout import muted_on_error, terminal_of_stdout
+from rlrun.telemetry.stdout import muted_on_error, replace_unknown_letters, terminal_of_stdout
 from rlrun.telemetry.view import number
 
 if TYPE_CHECKING:
@@ -85,8 +84,7 @@ class Live:
 
 def open_display(view: SweepView) -> Display:
     """Returns the form of console that fits stdout."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a sweep
+    replace_unknown_letters()
     terminal = terminal_of_stdout()
     if terminal is None:
         return Lines()

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from rlrun.cluster import Cluster, Command, Ended
+from rlrun.cluster.task import last_error
 from rlrun.config.history import CONVERTS
 from rlrun.errors import ConfigError, RunError
 from rlrun.snapshot.atomic import is_shortage
@@ -152,7 +153,7 @@ class Driver:
                 return
             why = f"its process was killed {ATTEMPTS} times, the last time with exit code {code}"
         else:
-            why = outcome.why if outcome is not None else self.runs.last_error(job)
+            why = outcome.why if outcome is not None else last_error(self.runs.log(job))
         if is_shortage(why):
             raise RunError(f"{self.runs.path(job)}: {why}")
         if CONVERTS in why:  # an earlier version began the run

@@ -1,14 +1,14 @@
 """Draws the view of a sweep as a panel with rich, like the panel of a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import wrap
 
 from rich.panel import Panel
 from rich.text import Text
 
-from rlrun.sweep.standings import Standing, values_text
+from rlrun.sweep.standings import values_text
 from rlrun.sweep.view import SweepView, table
-from rlrun.telemetry.panel import LABEL, Glyphs, bar, framed, inner_width, labelled, spread
+from rlrun.telemetry.panel import LABEL, Glyphs, aligned, bar, framed, inner_width, labelled, spread
 from rlrun.telemetry.view import clock, number
 
 MOST = 8  # trials at work, and best trials
@@ -20,12 +20,13 @@ def panel(view: SweepView, width: int, height: int, glyphs: Glyphs) -> Panel:
     """Returns a panel of at most `width` columns, with as many trials as a terminal of `height` lines has room for."""
     inner = inner_width(width)
     lines = [*_head(view, inner, glyphs), Text(), *_best(view, inner), *_counts(view, inner)]
-    rows = max(2, height - len(lines) - FRAME)
-    working = view.working[: min(MOST, rows)]
+    room = max(2, height - len(lines) - FRAME)
+    working = view.working[: min(MOST, room)]
     shown = {one.number for one in working}
-    best = [one for one in view.best if one.number not in shown][: min(MOST, rows - len(working))]
+    best = [one for one in view.best if one.number not in shown][: min(MOST, room - len(working))]
     if working or best:
-        lines += [Text(), *_trials(view, working, best)]
+        rows = table([*working, *best], view.trials, view.names, {job.trial for job in view.running})
+        lines += [Text(), *aligned(rows, STYLES)]
     return framed(lines, view.title, view.place, width, glyphs)
 
 
@@ -72,16 +73,3 @@ def _counts(view: SweepView, width: int) -> Iterator[Text]:
     if view.forecast.speed:
         trained.append(f"   {number(view.forecast.speed)} steps/s per worker", "dim")
     yield spread(line, trained, width)
-
-
-def _trials(view: SweepView, working: Sequence[Standing], best: Sequence[Standing]) -> Iterator[Text]:
-    """Yields the table of the trials at work, and then of the best ones."""
-    rows = table([*working, *best], view.trials, view.names, {job.trial for job in view.running})
-    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    for place, row in enumerate(zip(*columns, strict=True)):
-        line = Text()
-        for cell, width in zip(row, widths, strict=True):
-            text = f"{cell:{width}}  "
-            line.append(text, "dim" if place == 0 else STYLES.get(cell, ""))
-        yield line

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun import files, lock
+from rlrun import lock
+from rlrun.cluster.task import last_error
 from rlrun.config.compose import literal
 from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.errors import ConfigError
@@ -96,7 +97,7 @@ class Runs:
             summary = read_json(self.path(job) / SUMMARY)
             status = summary.get("status")
             if status == "failed":
-                return Outcome(None, self.last_error(job))
+                return Outcome(None, last_error(self.log(job)))
             if status == "done" or (status == "paused" and is_whole(summary.get("step"), goal, LAST_STEP)):
                 return self._scored(job)
         except (OSError, ConfigError) as error:
@@ -132,16 +133,3 @@ class Runs:
         if not result.is_sound:
             return Outcome(None, f"its score, {score}, is not a finite number")
         return Outcome(result)
-
-    def last_error(self, job: RungJob) -> str:
-        """Returns the last error in the log of a run, as one line."""
-        try:
-            lines = files.read(self.log(job), files.METRICS_BYTES).decode(errors="replace").splitlines()
-        except (OSError, ConfigError):
-            lines = []
-        for line in reversed(lines):
-            if line.startswith("error: "):
-                return line.removeprefix("error: ")
-        if lines:
-            return f"it ended without an error message; the last line of its log is: {lines[-1]}"
-        return "it ended without a message"

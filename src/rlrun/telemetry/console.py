@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from rlrun.settings import config, register
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.stdout import can_write, muted_on_error, terminal_of_stdout
+from rlrun.telemetry.stdout import can_write, muted_on_error, replace_unknown_letters, terminal_of_stdout
 from rlrun.telemetry.view import View, clock, closing, number
 
 
@@ -99,8 +99,7 @@ class Console(Logger):
 
 def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Display:
     """Returns the form of console that fits stdout. past: log rows before a resume, with current keys."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a run
+    replace_unknown_letters()
     view = View(title, run, total_steps, past)
     if "IPython" in sys.modules:
         from rlrun.telemetry.notebook import Notebook, in_notebook

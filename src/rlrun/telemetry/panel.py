@@ -1,6 +1,6 @@
 """Draws a View as a panel with rich, in the sixteen colours of the terminal's theme."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.box import ASCII, ROUNDED
@@ -185,6 +185,18 @@ def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Tex
         line.append(block * (upto - drawn), SHARES[name])
         drawn = max(drawn, upto)
     yield spread(line, legend, width)
+
+
+def aligned(rows: Sequence[Sequence[str]], styles: Mapping[str, str]) -> Iterator[Text]:
+    """Yields the lines of a table, without columns that are empty below the header. styles: of cells, by their text."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    for place, row in enumerate(zip(*columns, strict=True)):
+        line = Text()
+        for cell, width in zip(row, widths, strict=True):
+            text = f"{cell:{width}}  "
+            line.append(text, "dim" if place == 0 else styles.get(cell, ""))
+        yield line
 
 
 def labelled(name: str) -> Text:

@@ -22,6 +22,12 @@ def terminal_of_stdout() -> "RichConsole | None":
     return None
 
 
+def replace_unknown_letters() -> None:
+    """Lets stdout write a question mark for a letter that it cannot encode, so that no letter ends a run."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def can_write(text: str) -> bool:
     """Returns whether stdout can encode a text."""
     try:
