@@ -17,7 +17,7 @@ BUDGET = {
     "callbacks": 3,
     "cli": 49,
     "cluster": 7,
-    "config": 191,
+    "config": 190,
     "core": 45,
     "datasets": 18,
     "engine": 144,

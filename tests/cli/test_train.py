@@ -46,6 +46,7 @@ def workplace(tmp_path, monkeypatch):
     (conf.parents[1] / "__init__.py").write_text(FRAGILE)
     monkeypatch.syspath_prepend(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(PLUGIN), str(tmp_path / "plugins")]), prepend=os.pathsep)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
@@ -176,7 +177,7 @@ def test_train_on_a_full_disk_is_one_line_and_leaves_no_directory(workplace, cap
     assert not Path("run").exists()
 
 
-def test_sweep_checks_all_jobs_before_the_first_one(workplace, capsys):
+def test_grid_checks_all_jobs_before_the_first_one(workplace, capsys):
     assert main(["train", "-m", "algo=dqn,sac", "seed=0,1", *SHORT]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: algo=sac needs Box actions")
@@ -184,18 +185,20 @@ def test_sweep_checks_all_jobs_before_the_first_one(workplace, capsys):
     assert list(workplace.glob("runs/*/*")) == []
 
 
-def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
+def test_grid_continues_after_a_failed_job(workplace, capsys, monkeypatch):
     monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault occurs only in a job
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
     assert main(["train", "-m", *words]) == 1
     out, err = capsys.readouterr()
-    assert [line[:10] for line in out.splitlines() if " of 3: " in line] == [f"job {i} of 3" for i in (1, 2, 3)]
+    ends = [f"job {seed + 1} of 3: {status}" for seed, status in ENDS.items()]
+    assert [line.partition(" at")[0] for line in out.splitlines() if " of 3: " in line][1::2] == ends
     *table, last = out.splitlines()[-5:]
     assert [line.split()[:2] for line in table] == [["job", "status"], *[[f"seed={i}", s] for i, s in ENDS.items()]]
     assert last.startswith("3 jobs, 1 failed")
     (line,) = err.splitlines()
-    assert line.startswith("error: ZeroDivisionError: by design in fragile, line 12 (trace in runs/fragile-CartPole/")
-    runs = {run.name.split("-")[2]: run for run in workplace.glob("runs/fragile-CartPole/*")}
+    why = "ZeroDivisionError: by design in fragile, line 12 (trace in runs/fragile-CartPole/"
+    assert line.startswith(f"error: job 2 of 3: {why}")
+    runs = {run.name.split("-")[2]: run for run in workplace.glob("runs/fragile-CartPole/*/")}
     assert {seed for seed, run in runs.items() if (run / "summary.json").exists()} == {"s0", "s2"}
     assert "plugins=[rlrun_example,fragile]" in yaml.safe_load((runs["s2"] / "overrides.yaml").read_text())
 

@@ -1,4 +1,4 @@
-"""Words about where runs are started, and `train -m submit=local`."""
+"""Words about where runs are started, and the jobs of `train -m` on this machine."""
 
 import sys
 from pathlib import Path
@@ -7,11 +7,14 @@ import pytest
 
 import rlrun
 from rlrun.cli import main
-from rlrun.cli.submit import _codes
+from rlrun.cli.grid_display import GridLines
+from rlrun.cli.multirun import GridJob
+from rlrun.cli.submit import _run
 from rlrun.cluster import Command, Ended
 from rlrun.cluster.local import Forks, LocalConfig
 from rlrun.cluster.slurm import SlurmConfig
 from rlrun.cluster.submission import CONFIGS, chosen
+from rlrun.cluster.task import last_error
 from rlrun.config import sources
 from rlrun.errors import ConfigError
 from rlrun.snapshot.store import Store
@@ -57,10 +60,6 @@ def test_every_file_has_a_config() -> None:
             "sweep", ["submit=local", "submit.workers=3"],
             ["submit.workers: a sweep has a setting of its own, workers=..."],
         ),
-        (
-            "train", ["-m", "submit=local", "hydra/launcher=basic"],
-            ["hydra/launcher=basic: submit=local starts the jobs already; type one of the two"],
-        ),
         ("train", ["submit="], ["submit=: needs a name: submit=local|ray|slurm"]),
     ],
 )  # fmt: skip
@@ -91,11 +90,12 @@ def test_grid_trains_several_runs_at_a_time_and_prints_a_table(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["train", "-m", *RUN, "seed=0,1,2", "name=grid", "submit=local", "submit.workers=2"]) == 0
-    output = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in output[:3]] == ["job 1 of 3", "job 2 of 3", "job 3 of 3"]
-    assert output[3].split() == ["job", "status", "steps", "final", "best", "run"]
-    assert [line.split()[:3] for line in output[4:7]] == [[f"seed={seed}", "done", "200"] for seed in range(3)]
-    assert output[7].startswith("3 jobs, 0 failed")
+    *lines, heading, first, second, third, last = capsys.readouterr().out.splitlines()
+    assert {line.partition("   ")[0] for line in lines} >= {f"job {seed + 1} of 3: seed={seed}" for seed in range(3)}
+    assert heading.split() == ["job", "status", "steps", "final", "best", "run"]
+    rows = [line.split()[:3] for line in (first, second, third)]
+    assert rows == [[f"seed={seed}", "done", "200"] for seed in range(3)]
+    assert last.startswith("3 jobs, 0 failed")
     alone = rlrun.train(*RUN, "seed=1", run_dir="alone")
     (run,) = Path("runs/grid").glob("*-s1-????")
     assert Store(run).load().digest == Store(alone.path).load().digest
@@ -123,17 +123,41 @@ def test_interrupted_grid_interrupts_its_runs(
     assert len(stopped) == 2 and all('"status": "stopped"' in text for text in stopped)
 
 
-def test_run_whose_environment_ends_the_process_counts_as_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+class Ends:
+    """A cluster whose commands end as soon as they are started."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def submit(self, commands: list[Command]) -> str:
+        self.started += [command.name for command in commands]
+        return ""
+
+    def ended(self) -> list[Ended]:
+        return [Ended(name, 1) for name in self.started[-1:]]
+
+
+def test_grid_waits_for_a_run_that_another_process_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Cluster:
-        submit = staticmethod(len)
+    holders = iter(["pid 7", "pid 7", None, None])
+    monkeypatch.setattr("rlrun.cli.submit.lock.holder", lambda path: next(holders))
+    cluster = Ends()
+    jobs = [GridJob(f"job {i} of 2", f"seed={i}", Command(f"runs/{i}", [], tmp_path / f"{i}.log")) for i in (1, 2)]
+    _run(jobs, cluster, 1, GridLines())  # type: ignore[arg-type]
+    assert cluster.started == ["runs/1", "runs/2"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "job 1 of 2: waits for runs/1, which is in use by pid 7",
+        f"job 1 of 2: seed=1   output: {tmp_path}/1.log",
+    ]
 
-        def ended(self) -> list[Ended]:
-            return [Ended(str(tmp_path), 0)]
 
-    commands = [Command(str(tmp_path), [], tmp_path / "log")]
-    assert _codes(commands, Cluster(), 1) == [1]  # type: ignore[arg-type]
-    assert "log: the process ended before the run" in capsys.readouterr().err
-    (tmp_path / "summary.json").write_text("{}")
-    assert _codes(commands, Cluster(), 1) == [0]  # type: ignore[arg-type]
+def test_last_error_of_a_log_says_if_there_is_none(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert last_error(log) == "it ended without a message"
+    log.write_text("step 20  return 0.5\n")
+    why = "it ended without an error message; the last line of its log is: step 20  return 0.5"
+    assert last_error(log) == why
+    log.write_text("error: one\nerror: two\nrlrun resume x\n")
+    assert last_error(log) == "two"

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlrun.cli.catalogue import explained
-from rlrun.config.compose import hand_over
-from rlrun.config.jobs import for_hydra, jobs
+from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -345,7 +344,5 @@ def test_empty_section_removes_the_schedule_of_a_preset():
 @pytest.mark.parametrize("word", ["algo.lr_schedule={}", "preset=./mine.yaml"])
 def test_empty_section_removes_the_schedule_in_jobs_of_several_runs(word):
     write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {lr_schedule: {}}\n")
-    found = []
-    words = for_hydra(["algo=ppo", "env=Pendulum", "seed=0,1", word])
-    hand_over(words, ["--multirun"], lambda values, typed: found.append(values["algo"]["lr_schedule"]))
-    assert found == [{}, {}]
+    found = jobs(["algo=ppo", "env=Pendulum", "seed=0,1", word], multirun=True)
+    assert [job.values["algo"]["lr_schedule"] for job in found] == [{}, {}]

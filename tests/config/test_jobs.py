@@ -203,7 +203,10 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ),
         ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),
         ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
-        ("hydra.verbose=true", "hydra.verbose=true: Hydra's settings are for sweeps; add -m"),
+        (
+            "hydra.verbose=true",
+            "hydra.verbose=true: Hydra only composes the config here, so its own settings have no effect",
+        ),
         ("~trainer", "~trainer: a group cannot be deleted; choose another name for it"),
         (
             "~seed",
@@ -330,8 +333,29 @@ def test_a_sweep_is_every_combination_in_order():
     assert found[1].words == ["algo=sac", "env=HalfCheetah", "seed=0", "algo.gamma=0.8"]
 
 
-def test_hydras_own_settings_pass():
-    assert len(jobs([*PAIR, "hydra.job.env_set={A: b}", "hydra/launcher=basic"], multirun=True)) == 1
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("hydra/launcher=basic", "Hydra starts no runs here; -m alone trains one run after the other"),
+        ("hydra/launcher=joblib", "Hydra starts no runs here; write submit=local submit.workers=N"),
+        ("hydra/launcher=submitit_local", "Hydra starts no runs here; write submit=slurm submit.executor=local"),
+        ("hydra/launcher=submitit_slurm", "Hydra starts no runs here; write submit=slurm"),
+        ("hydra/launcher=ray", "Hydra starts no runs here; write submit=ray"),
+        ("hydra/launcher=rq", "Hydra starts no runs here; write submit=local, submit=slurm or submit=ray"),
+        ("+hydra/sweeper=optuna", "Hydra starts no runs here; `rlrun sweep` searches hyperparameters"),
+        ("hydra.sweep.dir=x", "Hydra starts no runs here; write name=... for the folder of a grid's runs"),
+        ("hydra.verbose=true", "Hydra only composes the config here, so its own settings have no effect"),
+    ],
+)
+def test_settings_of_hydra_are_refused_with_what_does_the_same(word, line):
+    for multirun in (False, True):
+        assert faults(*PAIR, word, multirun=multirun) == [f"{word}: {line}"]
+
+
+def test_a_range_is_refused_in_a_grid():
+    word = "algo.gamma=interval(0.9,0.99)"
+    line = f"{word}: a range has no values to train with; `rlrun sweep` searches ranges"
+    assert faults(*PAIR, word, multirun=True) == [line]
 
 
 def test_parts_are_swept_like_values():

@@ -1,19 +1,24 @@
-"""The table of results of a sweep, one row for each job. Read from the files of the runs, which may be trained by other
-processes or machines."""
+"""The jobs of a grid: how far each is, and the table of their results."""
 
+import contextlib
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlrun.cli.columns import print_columns
+from rlrun.cli.tail import FollowedRun
+from rlrun.cluster import Command, Ended
+from rlrun.cluster.task import last_error
 from rlrun.config.jobs import Job
-from rlrun.config.resumable import free, same_run
-from rlrun.config.stored import read_config
-from rlrun.errors import ConfigError
-from rlrun.rundir import CONFIG, runs_of
+from rlrun.errors import ConfigError, printable
+from rlrun.report.runs import read, sound
+from rlrun.run.signals import CODES
+from rlrun.rundir import CONFIG, RunDir
+from rlrun.telemetry.view import number
 
-if TYPE_CHECKING:
-    from rlrun.report.runs import StoredRun
+WAITING, IN_USE, TRAINING, FAILED, STOPPED = "waiting", "in use", "training", "failed", "stopped"
+GOOD = ("done", "paused")  # statuses of runs that have ended as their config says
 
 
 def unequal_presets(jobs: Sequence[Job]) -> Iterator[str]:
@@ -36,76 +41,137 @@ def unequal_presets(jobs: Sequence[Job]) -> Iterator[str]:
         yield line
 
 
-class Results:
-    """The runs of the jobs of a sweep. Create an instance before the first job starts: runs that exist already belong
-    to no job, unless the jobs have resume=auto."""
+@dataclass
+class GridJob:
+    """A job of a grid: its command, and what is known of its run."""
 
-    def __init__(self, jobs: Sequence[Job]):
-        self.jobs = jobs
-        self.before: set[Path] = set()
-        for job in jobs:
-            self.before.update(runs_of(job.values))
+    label: str  # `job 1 of 6`
+    words: str  # those that not all jobs share
+    command: Command
+    status: str = WAITING
+    run: FollowedRun | None = None  # once the run has a config
 
-    def show(self) -> None:
-        """Prints the table if any job has a run."""
-        heading, *rows = self.rows()
-        if any(row[-1] for row in rows):
-            print_columns([heading, *rows])
+    @property
+    def path(self) -> Path:
+        """The folder of the run."""
+        return Path(self.command.name)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job has not ended."""
+        return self.status in (WAITING, IN_USE, TRAINING)
+
+    @property
+    def done(self) -> float:
+        """The fraction of the job that is done, 0 to 1."""
+        if not self.is_open:
+            return 1.0
+        if self.run is None:
+            return 0.0
+        return self.run.view.done
+
+    def summary(self) -> dict[str, Any]:
+        """Returns summary.json of the run, or {} if there is none."""
+        with contextlib.suppress(ConfigError):
+            return RunDir.summary_of(self.path)
+        return {}
+
+    def read(self) -> None:
+        """Shows the new rows of the run to its view."""
+        with contextlib.suppress(ConfigError, OSError):  # the process of the run may remove its folder
+            if self.run is None and (self.path / CONFIG).is_file():
+                self.run = FollowedRun(self.path)
+            if self.run is not None:
+                for row in self.run.read():
+                    self.run.view.see(row)
+                    self.run.view.move(row["step"])
+
+    def end(self, ended: Ended) -> str:
+        """Records the end of the job. Returns why it failed, or "" if it did not."""
+        code = ended.exit_code
+        self.status = FAILED
+        if code == 0:
+            status = self.summary().get("status")
+            if status not in GOOD:
+                return "its process ended before the run"  # an environment may end it
+            self.status = status
+            return ""
+        if code in CODES.values():
+            self.status = STOPPED
+        if code is None:
+            return "the process that started it was killed"
+        if code < 0:
+            return f"its process was killed by signal {-code}"
+        return last_error(self.command.log)
+
+
+class JobGrid:
+    """The jobs of a grid, in their order."""
+
+    def __init__(self, jobs: Sequence[Job], commands: Sequence[Command]):
+        """commands: of the jobs."""
+        shared = set.intersection(*(set(job.words) for job in jobs))
+        self.jobs: list[GridJob] = []
+        for place, (job, command) in enumerate(zip(jobs, commands, strict=True), 1):
+            own = [word for word in job.words if word not in shared] or job.words
+            self.jobs.append(GridJob(f"job {place} of {len(jobs)}", printable(" ".join(own)), command))
+        self._started = time.monotonic()
+        self._speed = 0.0  # jobs per second of one worker, as last measured
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this command started."""
+        return time.monotonic() - self._started
+
+    @property
+    def done(self) -> float:
+        """The fraction of all jobs that is done, about."""
+        return sum(job.done for job in self.jobs) / len(self.jobs)
+
+    @property
+    def failed(self) -> int:
+        """The number of jobs that have ended without a result."""
+        return sum(job.status in (FAILED, STOPPED) for job in self.jobs)
+
+    @property
+    def training(self) -> list[GridJob]:
+        """The jobs at work."""
+        return [job for job in self.jobs if job.status == TRAINING]
+
+    def left_s(self) -> float | None:
+        """Returns the seconds left at the speed of the runs at work, about, or None if it is unknown."""
+        views = [job.run.view for job in self.training if job.run is not None]
+        speeds = [view.speed / view.total_steps for view in views if view.speed > 0]
+        if speeds:
+            self._speed = sum(speeds) / len(speeds)
+        if not any(job.is_open for job in self.jobs):
+            return 0.0
+        if not self._speed or not views:
+            return None
+        return (1 - self.done) * len(self.jobs) / (self._speed * len(self.training))
 
     def rows(self) -> list[tuple[str, ...]]:
         """Returns a heading and a row for each job: the words not shared by all jobs, status, steps, final and best
         return, and folder of the run."""
-        shared = set.intersection(*(set(job.words) for job in self.jobs))
-        taken: set[Path] = set()
         rows: list[tuple[str, ...]] = [("job", "status", "steps", "final", "best", "run")]
         for job in self.jobs:
-            name = " ".join([word for word in job.words if word not in shared] or job.words)
-            path = self.folder(job, taken)
-            if path is None:
-                rows.append((name, "no run", "", "", "", ""))
-                continue
-            taken.add(path)
-            rows.append((name, *_figures(path)))
+            if (job.path / CONFIG).is_file():
+                rows.append((job.words, *_figures(job.path)))
+            else:
+                rows.append((job.words, "no run", "", "", "", ""))
         return rows
-
-    def folder(self, job: Job, taken: set[Path]) -> Path | None:
-        """Returns the latest run of this job, or None.
-
-        Jobs may differ only in settings that a resumed run may change (`FREE`). Then the run with all values of the job
-        takes precedence over other runs.
-        """
-        others = taken
-        if job.values["resume"] != "auto":
-            others = taken | self.before
-        found = None
-        for path in runs_of(job.values):
-            config = _config(path)
-            if path in others or not same_run(config, job.values):
-                continue
-            if free(config) == free(job.values):
-                return path
-            found = found or path
-        return found
-
-
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        return read_config(path / CONFIG)
-    except ConfigError:
-        return {}
 
 
 def _figures(path: Path) -> tuple[str, ...]:
-    from rlrun.report.runs import read
-    from rlrun.telemetry.view import number
-
+    """Returns status, steps, final and best return, and folder of a run."""
     runs, _ = read([path])
     if not runs:
         return ("unreadable", "", "", "", str(path))
-    run: StoredRun = runs[0]
+    run = runs[0]
+    figures = sound(run.summary)
     shown = []
     for key in ("final_return", "best_return"):
-        value = run.summary.get(key)
+        value = figures.get(key)
         shown.append("" if value is None else number(value))
     ended = "running" if run.state == "running" else "failed"  # used if the run was killed and has no summary
-    return (run.summary.get("status", ended), f"{run.summary.get('step', run.step):,}", *shown, str(path))
+    return (run.summary.get("status", ended), f"{figures.get('step', run.step):,}", *shown, str(path))

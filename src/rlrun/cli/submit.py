@@ -2,17 +2,22 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlrun import lock
+from rlrun.cli.columns import print_columns
+from rlrun.cli.grid_display import GridDisplay, open_grid_display
+from rlrun.cli.multirun import IN_USE, TRAINING, WAITING, GridJob, JobGrid
 from rlrun.cluster import Cluster, Command
+from rlrun.cluster.local import LocalConfig
 from rlrun.cluster.ray import RayConfig
 from rlrun.cluster.submission import Submission
 from rlrun.config.compose import literal
 from rlrun.config.jobs import Job
 from rlrun.errors import printable
-from rlrun.rundir import SUMMARY
 
 POLL_S = 0.05
 PLACES = ("run_dir", "resume")  # words that a submitted job gets, so that it goes on when it is started again
@@ -25,8 +30,8 @@ def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str
         submission.cfg.check_lasting()
     commands = _commands(jobs, config_dirs)
     cluster = submission.cluster()
-    if submission.name == "local":
-        return _train(jobs, commands, cluster, submission.values["workers"])
+    if isinstance(submission.cfg, LocalConfig):
+        return _train_all(JobGrid(jobs, commands), cluster, submission.cfg.workers)
     try:
         id = cluster.submit(commands)
     finally:
@@ -71,45 +76,51 @@ def _folder(values: dict[str, Any], taken: Container[str]) -> Path:
             return path
 
 
-def _train(jobs: Sequence[Job], commands: Sequence[Command], cluster: Cluster, workers: int) -> int:
+def _train_all(grid: JobGrid, cluster: Cluster, workers: int) -> int:
     """Trains all jobs, so many at a time, and prints a table of their results. Returns the exit code."""
-    from rlrun.cli.multirun import Results
-
-    results = Results(jobs)
-    began = time.perf_counter()
+    display = open_grid_display(grid)
     try:
-        codes = _codes(commands, cluster, workers)
+        try:
+            _run(grid.jobs, cluster, workers, display)
+        finally:
+            display.close()
     except (SystemExit, KeyboardInterrupt):
         print("interrupted; the same command with resume=auto goes on", file=sys.stderr)
         raise
     finally:
         cluster.close()
-    results.show()
-    failed = sum(code != 0 for code in codes)
-    print(f"{len(jobs)} jobs, {failed} failed, {time.perf_counter() - began:.0f} s")
-    return 1 if failed else 0
+    heading, *rows = grid.rows()
+    if any(row[-1] for row in rows):
+        print_columns([heading, *rows])
+    print(f"{len(grid.jobs)} jobs, {grid.failed} failed, {grid.elapsed_s:.0f} s")
+    return 1 if grid.failed else 0
 
 
-def _codes(commands: Sequence[Command], cluster: Cluster, workers: int) -> list[int | None]:
-    """Runs commands until all have ended, so many at a time. Returns their exit codes, 1 for a run without a result."""
-    waiting = list(commands)
-    running: dict[str, Command] = {}
-    codes = []
+def _run(jobs: Sequence[GridJob], cluster: Cluster, workers: int, display: GridDisplay) -> None:
+    """Runs the commands of the jobs until all have ended, so many at a time, in their order."""
+    waiting = deque(jobs)
+    running: dict[str, GridJob] = {}
     while waiting or running:
-        while waiting and len(running) < workers:
-            command = waiting.pop(0)
-            running[command.name] = command
-            cluster.submit([command])
-            number = len(commands) - len(waiting)
-            print(printable(f"job {number} of {len(commands)}: {command.log}"), flush=True)
+        while waiting and len(running) < workers and _is_free(waiting[0], display):
+            job = waiting.popleft()
+            job.status = TRAINING
+            running[job.command.name] = job
+            cluster.submit([job.command])
+            display.started(job)
         for ended in cluster.ended():
-            command = running.pop(ended.name)
-            code = ended.exit_code
-            why = f"exit code {code}"
-            if code == 0 and not (Path(command.name) / SUMMARY).is_file():  # an environment may end its process
-                code, why = 1, "the process ended before the run"
-            codes.append(code)
-            if code != 0:
-                print(printable(f"error: {command.log}: {why}"), file=sys.stderr)
+            job = running.pop(ended.name)
+            why = job.end(ended)
+            display.ended(job)
+            if why:
+                print(printable(f"error: {job.label}: {why}; output: {job.command.log}"), file=sys.stderr)
+        display.progress()
         time.sleep(POLL_S)
-    return codes
+
+
+def _is_free(job: GridJob, display: GridDisplay) -> bool:
+    """Returns whether no process trains the run of a job, as one may after an earlier command was killed."""
+    holder = lock.holder(job.path)
+    if holder is not None and job.status == WAITING:
+        job.status = IN_USE
+        display.message(f"{job.label}: waits for {job.path}, which is in use by {holder}")
+    return holder is None

@@ -1,11 +1,11 @@
-"""All uses of Hydra: its search path, override grammar, composition and sweeps. No other module imports Hydra."""
+"""All uses of Hydra: its search path, override grammar and composition. No other module imports Hydra."""
 
 import contextlib
 import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -36,12 +35,6 @@ from rlrun.errors import ConfigError
 from rlrun.imports import is_path, module_of
 
 PRIMARY = "pkg://rlrun.conf"
-LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
-    "hydra/launcher=submitit": "hydra-submitit-launcher",
-    "hydra/launcher=joblib": "hydra-joblib-launcher",
-    "hydra/launcher=ray": "hydra-ray-launcher",
-    "hydra/launcher=rq": "hydra-rq-launcher",
-}
 NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
 NOT_FOUND = re.compile(r"Could not find '(?P<group>[^']+)/(?P<name>[^'/]+)'")  # in a message of Hydra
 PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
@@ -94,7 +87,7 @@ class SearchPath(SearchPathPlugin):
 
 @dataclass(frozen=True)
 class Word:
-    """One parsed command-line override. `values` has several elements in a sweep, and none if a sweeper draws them."""
+    """One parsed command-line override. `values` has several elements in a grid."""
 
     text: str
     key: str
@@ -142,12 +135,6 @@ def literal(value: Any) -> str:
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)  # backslashes are letters, unless a quote follows them
     escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
     return f"'{escaped}'"
-
-
-def as_typed(word: str) -> str:
-    """Returns a word as the user typed it, from Hydra's form."""
-    key, _, value = word.removeprefix("++").partition("=")
-    return f"{key.replace('/', '.')}={value}"
 
 
 @dataclass(frozen=True)
@@ -281,28 +268,12 @@ class Composer:
             is_deletion=override.is_delete(),
         )
 
-    def hydra_fault(self, word: Word) -> str | None:
-        """Returns the fault of a choice that does not exist in Hydra's own groups, or None if it exists.
-
-        A launcher that is not installed is such a fault.
-        """
-        if not word.is_group:
-            return None
-        known = self._loader.get_group_options(word.key)
-        if set(word.values) <= set(known):
-            return None
-        for choice, package in LAUNCHERS.items():
-            if word.text.startswith(choice):
-                return f"{word.text}: is not installed; pip install {package}"
-        return f"{word.text}: unknown name (there are: {', '.join(known)})"
-
     def expand(self, words: Sequence[str]) -> list[list[str]]:
-        """Returns the words of every job of a sweep, in Hydra's order; without a sweep, one job with all words."""
+        """Returns the words of every job of a grid, in Hydra's order; without a grid, one job with all words."""
         if not any(self.read(word).is_sweep for word in words):
             return [list(words)]
         overrides = self._parser.parse_overrides(list(words))
-        discrete = [override for override in overrides if not _is_drawn(override)]
-        return [list(job) for job in BasicSweeper.split_arguments(discrete, None)[0]]
+        return [list(job) for job in BasicSweeper.split_arguments(overrides, None)[0]]
 
     def compose(self, choices: Sequence[str]) -> Composition:
         """Composes `train.yaml` with group choices only.
@@ -329,7 +300,6 @@ class Composer:
         return self._composition(tree, chosen, found.defaults)
 
     def _composition(self, tree: dict[str, Any], chosen: dict[str, Any], files: Sequence[ResultDefault]) -> Composition:
-        tree.pop("hydra", None)
         _forget(tree, chosen, self.contents)
         return Composition(tree, chosen, self.contents, files)
 
@@ -431,27 +401,13 @@ class Composer:
         return "write key=value"
 
 
-def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[str, Any], list[str]], None]) -> None:
-    """Runs Hydra's main function, for sweeps with its launchers and for its own options (`--info`, `--cfg all`).
-
-    `job(values, words)` is called for each job of a sweep, in the process that the launcher chooses.
-    """
-    contents = Contents(SearchPath.folders)
-
-    def task(config: DictConfig) -> None:
-        runtime = HydraConfig.get()
-        typed = list(map(as_typed, runtime.overrides.task))
-        choices = dict(runtime.runtime.choices)
-        tree = _container(config, resolve=False)
-        _empty(tree, choices, contents, typed)
-        _forget(tree, choices, contents)
-        job(_settle(tree, choices, contents), typed)
-
+def show_info(words: Sequence[str], what: str) -> None:
+    """Prints what Hydra's own option `--info` prints about a composition. words: in Hydra's form."""
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = ["rlrun", *flags, *words]
+    sys.argv = ["rlrun", f"--info={what}", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise an error instead of printing it and exiting
     try:
-        hydra.main(version_base="1.3", config_path=PRIMARY, config_name="train")(task)()
+        hydra.main(version_base="1.3", config_path=PRIMARY, config_name="train")(_no_job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_one_line(error)) from None
     finally:
@@ -459,6 +415,10 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
         os.environ.pop("HYDRA_FULL_ERROR")
         if before[1] is not None:
             os.environ["HYDRA_FULL_ERROR"] = before[1]
+
+
+def _no_job(config: DictConfig) -> None:
+    """Takes the place of the function that Hydra calls without `--info`."""
 
 
 def _merge(tree: dict[str, Any], values: dict[str, Any], root: dict[str, Any]) -> None:
@@ -500,19 +460,12 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
         _merge(home, {name: value}, tree)
 
 
-def _empty(tree: dict[str, Any], choices: dict[str, Any], contents: Contents, words: Sequence[str] = ()) -> None:
-    """Empties the sections that the user's preset or the words set to {}, because a merge with {} changes nothing.
-
-    words: settings that the config has already.
-    """
-    typed = {word.partition("=")[0]: word.partition("=")[2] for word in words}
+def _empty(tree: dict[str, Any], choices: dict[str, Any], contents: Contents) -> None:
+    """Empties the sections that the user's preset sets to {}, because a merge with {} changes nothing."""
     file = sources.users_file(f"preset/{contents.preset_file(choices.get('preset'))}", contents.folders)
     own = {} if file is None else dict(check.leaves(sources.content(file)))
     for key, value in own.items():
-        if value == {} and not any(word == key or word.startswith(f"{key}.") for word in typed):
-            _set(tree, key, {})
-    for key, text in typed.items():
-        if text == "{}":
+        if value == {}:
             _set(tree, key, {})
 
 
@@ -563,15 +516,12 @@ def _container(config: DictConfig, resolve: bool) -> dict[str, Any]:
     return plain  # type: ignore[return-value]
 
 
-def _is_drawn(override: Override) -> bool:
-    return bool(override.is_sweep_override() and not override.is_discrete_sweep())
-
-
 def _elements(override: Override) -> tuple[Any, ...]:
+    """Returns the values of an override. Raises ConfigError for a range, from which a sweep would draw values."""
     if not override.is_sweep_override():
         return (override.value(),)
-    if _is_drawn(override):
-        return ()
+    if not override.is_discrete_sweep():
+        raise ConfigError(f"{override.input_line}: a range has no values to train with; `rlrun sweep` searches ranges")
     return tuple(Override._convert_value(element) for element in override.sweep_iterator())
 
 

@@ -1,9 +1,9 @@
-"""Option names of Stable-Baselines3, RL Zoo, CleanRL and RLlib, and the keys of rlrun with the same meaning.
+"""Option names of Stable-Baselines3, RL Zoo, CleanRL, RLlib and Hydra, and the keys of rlrun with the same meaning.
 
 `KEYS` lists the candidate keys for each name, most likely first, and `EARLIER` those for names that rlrun had before.
 Only keys in the composed config are suggested, so the suggestion depends on the algorithm. A note in brackets says how
-the value differs. `NOTHING` lists names without a corresponding key, each with a short reason. `PARTS` lists other
-names of parts.
+the value differs. `NOTHING` lists names without a corresponding key, each with a short reason. `HYDRA` lists settings
+of Hydra, which only composes here. `PARTS` lists other names of parts.
 """
 
 from collections.abc import Callable
@@ -262,6 +262,20 @@ NOTHING = {
     "policy_mapping_fn": "no multi-agent training",
 }
 
+HYDRA = {  # Hydra's settings about runs, and what the user may write instead
+    "hydra/launcher=basic": "-m alone trains one run after the other",
+    "hydra/launcher=joblib": "write submit=local submit.workers=N",
+    "hydra/launcher=submitit_local": "write submit=slurm submit.executor=local",
+    "hydra/launcher=submitit": "write submit=slurm",
+    "hydra/launcher=ray": "write submit=ray",
+    "hydra/launcher": "write submit=local, submit=slurm or submit=ray",
+    "hydra.launcher": "write submit=local, submit=slurm or submit=ray, with settings such as submit.workers=N",
+    "hydra/sweeper": "`rlrun sweep` searches hyperparameters",
+    "hydra.sweeper": "`rlrun sweep` searches hyperparameters",
+    "hydra.run": "write name=... or run_dir=...",
+    "hydra.sweep": "write name=... for the folder of a grid's runs",
+}
+
 PARTS = {
     "algo.buffer": {"her": "hindsight", "per": "prioritized", "uniform": "replay"},
     "algo.critic": {
@@ -304,3 +318,11 @@ def explanation(key: str) -> str:
     if plain(name) in NOTHING and not is_in_part:
         return f"; rlrun has {NOTHING[plain(name)]}"
     return ""
+
+
+def of_hydra(word: str) -> str:
+    """Returns why a setting of Hydra is refused, and what to write instead."""
+    for start, instead in HYDRA.items():
+        if word.lstrip("+~").startswith(start):
+            return f"Hydra starts no runs here; {instead}"
+    return "Hydra only composes the config here, so its own settings have no effect"

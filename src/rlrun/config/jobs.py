@@ -57,7 +57,7 @@ def jobs_of(
     plain: list[str] = []
     for text in words:
         try:
-            plain += _single(composer, composer.read(text), multirun, several, faults)
+            plain += _single(composer.read(text), multirun, several, faults)
         except ConfigError as error:
             faults += error.faults
     try:
@@ -245,9 +245,7 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
             yield from check.faults(word.key, value, tree)
 
 
-def _single(
-    composer: Composer, word: Word, multirun: bool, several: Callable[[Word], str], faults: list[str]
-) -> list[str]:
+def _single(word: Word, multirun: bool, several: Callable[[Word], str], faults: list[str]) -> list[str]:
     """Returns a list with the text of the word.
 
     If the word is not allowed in this kind of run, adds a fault and returns [], or for a sweep without -m the word with
@@ -257,10 +255,7 @@ def _single(
         faults.append(f"{word.text}: a group cannot be deleted; choose another name for it")
         return []
     if word.is_hydra:
-        if not multirun:
-            faults.append(f"{word.text}: Hydra's settings are for sweeps; add -m")
-        elif fault := composer.hydra_fault(word):
-            faults.append(fault)
+        faults.append(f"{word.text}: {foreign_words.of_hydra(word.text)}")
         return []
     if word.key == "space":
         faults.append(f"{word.text}: a space is searched by `rlrun sweep`; `rlrun show {word.text}` prints it")

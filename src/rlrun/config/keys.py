@@ -34,8 +34,6 @@ def keys(chosen: Mapping[str, str], where: Sequence[Path]) -> dict[str, Key]:
         meanings = sources.notes(file.file).meanings if file.file else {}
         for name, value in check.leaves(file.values):
             key = f"{file.package}.{name}".lstrip(".")
-            if key.startswith("hydra."):  # no setting of a run
-                continue
             choices = _choices(value, meanings.get(name, ""))
             if not choices and key in found:  # a file that overrides the value may have a shorter comment
                 choices = found[key].choices

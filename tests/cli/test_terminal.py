@@ -1,4 +1,4 @@
-"""`rlrun sweep` on a terminal, with real runs."""
+"""`rlrun sweep` and `rlrun train -m` on a terminal, with real runs."""
 
 import os
 import pty
@@ -20,11 +20,14 @@ WORDS = ["sweep", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=400"
 pytestmark = pytest.mark.slow
 
 
-def on_terminal(folder: Path, interrupt: bool) -> tuple[str, int]:
-    """Returns the output of a sweep on a terminal and its exit code. interrupt: Ctrl-C when the first trial starts."""
+GRID = ["train", "-m", "algo=q_learning,sarsa", "env=FrozenLake", "trainer.eval_every=0", "name=grid", "logger=[]"]
+
+
+def on_terminal(folder: Path, words: list[str], interrupt: bool) -> tuple[str, int]:
+    """Returns the output of a command on a terminal and its exit code. interrupt: Ctrl-C when the first run starts."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(Path(rlrun.__file__).parents[1]), "TERM": "xterm", "COLUMNS": "90"}
-    process = subprocess.Popen([sys.executable, "-m", "rlrun", *WORDS], cwd=folder, env=environment,
+    process = subprocess.Popen([sys.executable, "-m", "rlrun", *words], cwd=folder, env=environment,
                                stdin=theirs, stdout=theirs, stderr=theirs)  # fmt: skip
     os.close(theirs)
     written = b""
@@ -41,12 +44,24 @@ def on_terminal(folder: Path, interrupt: bool) -> tuple[str, int]:
 
 
 def test_sweep_on_a_terminal_has_a_panel_also_when_it_is_interrupted(tmp_path: Path) -> None:
-    text, code = on_terminal(tmp_path, interrupt=True)
+    text, code = on_terminal(tmp_path, WORDS, interrupt=True)
     assert code == 130
     assert "╭─ sweep · q_learning-FrozenLake" in text and "training" in text
     assert text.rstrip().endswith("interrupted; the same command continues the sweep")
-    text, code = on_terminal(tmp_path, interrupt=False)
+    text, code = on_terminal(tmp_path, WORDS, interrupt=False)
     assert code == 0
     *_, panel, end = re.split("[╭╰]", text)
     assert "2 of 2 trials" in panel and "100.0%" in panel
     assert "best of 2 trials" in end and "Traceback" not in text
+
+
+def test_grid_on_a_terminal_has_one_table_also_when_it_is_interrupted(tmp_path: Path) -> None:
+    text, code = on_terminal(tmp_path, [*GRID, "trainer.total_steps=1e9"], interrupt=True)
+    assert code == 130
+    assert "╭─ grid of 2 jobs" in text and "algo=sarsa" in text
+    assert text.rstrip().endswith("interrupted; the same command with resume=auto goes on")
+    text, code = on_terminal(tmp_path, [*GRID, "trainer.total_steps=400"], interrupt=False)
+    assert code == 0
+    *_, panel, end = re.split("[╭╰]", text)
+    assert "2 of 2 jobs" in panel and "100.0%" in panel
+    assert "2 jobs, 0 failed" in end and "Traceback" not in text
