@@ -16,6 +16,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
 from rlrun.engine import hardware_profile, inductor
 from rlrun.engine.hardware_profile import HardwareProfile
+from rlrun.run import exactness
 
 CPU = torch.device("cpu")
 WORDS = [
@@ -42,7 +43,7 @@ def run(*words: str) -> RunConfig:
 
 def test_hardware_profile_missing_leaves_engine_auto() -> None:
     assert hardware_profile.read() is None
-    assert hardware_profile.follow(run(), CPU) == run()
+    assert exactness.chosen(run(), CPU) == run()
 
 
 def test_hardware_profile_is_read_as_it_was_saved() -> None:
@@ -65,18 +66,16 @@ def test_hardware_profile_is_read_as_it_was_saved() -> None:
 def test_engine_auto_follows_the_hardware_profile(words: list[str], device: str, engine: str) -> None:
     measured()
     config = run(*words)
-    followed = hardware_profile.follow(config, torch.device(device))
+    followed = exactness.chosen(config, torch.device(device))
     assert followed == replace(config, trainer=replace(config.trainer, engine=engine))
     assert followed.trainer.precision == "fp32"
 
 
 def test_hardware_profile_measures_each_loop_separately() -> None:
-    sac, search = (
-        run_config(jobs(words)[0].values) for words in (["algo=sac", "env=Pendulum"], ["algo=cem", "env=CartPole"])
-    )
-    assert measured(offpolicy=None).engine(sac) == "auto"
-    assert measured(offpolicy=10).engine(sac) == "compile"
-    assert measured(offpolicy=10).engine(search) == "auto"
+    sac, search = ("offpolicy", "auto", 1_000_000), ("evolution", "auto", 1_000_000)
+    assert measured(offpolicy=None).engine(*sac) == "auto"
+    assert measured(offpolicy=10).engine(*sac) == "compile"
+    assert measured(offpolicy=10).engine(*search) == "auto"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_hardware_profile_of_another_machine_is_ignored_with_a_warning(
 ) -> None:
     measured()
     hardware_profile.path().write_text(json.dumps(json.loads(hardware_profile.path().read_text()) | changes))
-    assert hardware_profile.follow(run(), CPU).trainer.engine == "auto"
+    assert exactness.chosen(run(), CPU).trainer.engine == "auto"
     (said,) = caplog.messages
     assert line in said and "\n" not in said
 

@@ -5,9 +5,9 @@ kernels use private names of torch; `trainer.engine=eager` imports none of them.
 """
 
 from rlrun.engine.accelerate import accelerate
-from rlrun.engine.hardware_profile import about, follow, resumed
+from rlrun.engine.hardware_profile import Engine, about, chosen, resumed
 from rlrun.engine.matmul_backend import rule as matmul_rule
 from rlrun.engine.process import prepare
 from rlrun.engine.support import check, running
 
-__all__ = ["about", "accelerate", "check", "follow", "matmul_rule", "prepare", "resumed", "running"]
+__all__ = ["Engine", "about", "accelerate", "check", "chosen", "matmul_rule", "prepare", "resumed", "running"]

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlrun.config.schema import TrainerConfig
 from rlrun.engine import matmul_backend
 from rlrun.engine.arguments import rows
 from rlrun.engine.support import running
@@ -29,19 +28,19 @@ def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, 
     return found
 
 
-def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> None:
+def accelerate(agent: nn.Module, engine: str, precision: str, device: torch.device) -> None:
     """Wraps all kernels of an agent according to `trainer.engine` and `trainer.precision`.
 
     If the engine cannot run here, kernels run eager, and one warning is logged.
     """
-    engine = running(cfg.engine, device)
+    engine = running(engine, device)
     wrap = wrapper(engine, device)
     for module, name in kernels(agent):
         method = getattr(module, name)
-        if cfg.precision == "bf16":
+        if precision == "bf16":
             method = autocast(method, device)
         method = wrap(method, module)
-        if cfg.precision != "bf16" and device.type == "cpu":
+        if precision != "bf16" and device.type == "cpu":
             method = MatmulBackend(method, module)
         object.__setattr__(module, name, method)
     if engine in ("auto", "compile") and device.type == "cpu":

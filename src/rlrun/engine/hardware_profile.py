@@ -17,7 +17,6 @@ from typing import Any, Literal
 import pydantic
 import torch
 
-from rlrun.config.schema import RunConfig
 from rlrun.engine import matmul_backend
 from rlrun.engine.support import lacking
 from rlrun.operating_system import cpu_information
@@ -26,6 +25,7 @@ from rlrun.settings import config
 LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # loop -> algorithm with which its updates are measured
 NETWORKS = ("auto", "mlp")
 
+Engine = Literal["auto", "eager", "compile", "cudagraph"]
 Choice = Literal["auto", "compile"]
 
 
@@ -44,10 +44,10 @@ class HardwareProfile:
         """Returns a profile of this machine with these measurements."""
         return cls(**fingerprint(), compile_from=compile_from, measured=measured)
 
-    def engine(self, run: RunConfig) -> Choice:
-        """Returns the engine that `auto` stands for, in a run on the CPU."""
-        steps = self.compile_from.get(run.algo["loop"]["name"])
-        if steps is None or run.network["name"] not in NETWORKS or run.trainer.total_steps < steps:
+    def engine(self, loop: str, network: str, total_steps: int) -> Choice:
+        """Returns the engine that `auto` stands for, in a run on the CPU. loop, network: names of its parts."""
+        steps = self.compile_from.get(loop)
+        if steps is None or network not in NETWORKS or total_steps < steps:
             return "auto"
         return "compile"
 
@@ -95,30 +95,22 @@ def read() -> HardwareProfile | None:
     return profile
 
 
-def follow(run: RunConfig, device: torch.device) -> RunConfig:
-    """Returns the config of a new run: `trainer.engine=auto` becomes the profile's choice, if there is a profile."""
-    if run.trainer.engine != "auto" or device.type != "cpu":
-        return run
-    profile = read()
-    if profile is None:
-        return run
-    return _with_engine(run, profile.engine(run))
+def chosen(loop: str, network: str, total_steps: int, device: torch.device) -> Choice:
+    """Returns the engine that `auto` stands for in a new run: the profile's choice, if there is a profile."""
+    profile = read() if device.type == "cpu" else None
+    if profile is None or lacking("compile", device):
+        return "auto"
+    return profile.engine(loop, network, total_steps)
 
 
-def resumed(run: RunConfig, before: str | None) -> RunConfig:
-    """Returns the config of a resumed run: `trainer.engine=auto` means the same engine as when the run began.
+def resumed(engine: Engine, before: str | None) -> Engine:
+    """Returns the engine of a resumed run: `auto` means the same one as when the run began.
 
     before: the engine in the run's meta.json.
     """
-    if (run.trainer.engine, before) == ("auto", "compile"):
-        return _with_engine(run, "compile")
-    return run
-
-
-def _with_engine(run: RunConfig, engine: Choice) -> RunConfig:
-    if lacking(engine, torch.device("cpu")):
-        return run
-    return dataclasses.replace(run, trainer=dataclasses.replace(run.trainer, engine=engine))
+    if (engine, before) == ("auto", "compile") and not lacking("compile", torch.device("cpu")):
+        return "compile"
+    return engine
 
 
 def about() -> Iterator[tuple[str, str]]:

@@ -6,19 +6,18 @@ from functools import cache
 import torch
 from packaging.specifiers import SpecifierSet
 
-from rlrun.config.schema import TrainerConfig
 from rlrun.errors import ConfigError, reason
 
 TESTED = ">=2.10,<2.15"  # versions of torch; pyproject.toml has the same range
 
 
-def check(cfg: TrainerConfig, device: torch.device) -> None:
+def check(engine: str, device: torch.device) -> None:
     """Raises ConfigError if the config names an engine that this torch or this device cannot run."""
-    if cfg.engine == "auto":
+    if engine == "auto":
         return
-    why = lacking(cfg.engine, device)
+    why = lacking(engine, device)
     if why:
-        raise ConfigError(f"trainer.engine={cfg.engine}: {why}; trainer.engine=eager runs everywhere")
+        raise ConfigError(f"trainer.engine={engine}: {why}; trainer.engine=eager runs everywhere")
 
 
 def running(engine: str, device: torch.device) -> str:

@@ -52,7 +52,7 @@ def build_loop(config: RunConfig) -> Loop:
     check_snapshots(config)
     curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
-    engine.check(config.trainer, device)
+    engine.check(config.trainer.engine, device)
     tables = evaluation_digests(config.env)
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
     env.digests = env.digests | tables
@@ -98,7 +98,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     if parts.memory.size:
         addons.append(RecurrentState(parts.memory))
     for part in (agent, addons):
-        engine.accelerate(part, config.trainer, device)
+        engine.accelerate(part, config.trainer.engine, config.trainer.precision, device)
     return agent, addons
 
 
@@ -388,7 +388,7 @@ def settings(part: dict[str, Any]) -> dict[str, Any]:
 
 def prepare_device(config: RunConfig) -> torch.device:
     """Returns the torch device of a config. Raises ConfigError if this machine does not have it."""
-    engine.prepare(config.trainer)
+    engine.prepare(config.trainer.threads, config.trainer.precision)
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

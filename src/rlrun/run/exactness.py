@@ -1,7 +1,7 @@
 """Determines whether a resumed run continues bit for bit, and if not, why."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from rlrun import engine, imports
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
+from rlrun.engine import Engine
 from rlrun.envs import verdicts
 from rlrun.envs.same_spaces import described
 from rlrun.run.data import data_digests
@@ -38,13 +39,25 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
     }
 
 
+def chosen(config: RunConfig, device: torch.device) -> RunConfig:
+    """Returns the config of a new run, with `trainer.engine=auto` replaced by the engine for this machine."""
+    if config.trainer.engine != "auto":
+        return config
+    loop, network = config.algo["loop"]["name"], config.network["name"]
+    return _with_engine(config, engine.chosen(loop, network, config.trainer.total_steps, device))
+
+
 def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
     """Returns the config of a resumed run, with `trainer.engine=auto` replaced by the engine at the start of the run.
 
     Also reuses the recorded results of self-tests.
     """
     _recall_self_tests(before)
-    return engine.resumed(config, before.get("engine"))
+    return _with_engine(config, engine.resumed(config.trainer.engine, before.get("engine")))
+
+
+def _with_engine(config: RunConfig, engine: Engine) -> RunConfig:
+    return replace(config, trainer=replace(config.trainer, engine=engine))
 
 
 def _recall_self_tests(before: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rlrun import engine, files
+from rlrun import files
 from rlrun.buffers.ring import RingBuffer
 from rlrun.config import resumable
 from rlrun.config.loggers import folded, named
@@ -242,7 +242,7 @@ def made(config: RunConfig) -> tuple[RunConfig, Loop]:
     """Returns the loop of a new run whose first episodes have begun, and the config with the engine that it uses."""
     device = prepare_device(config)
     check_start(config, device)
-    config = engine.follow(config, device)
+    config = exactness.chosen(config, device)
     loop = build_loop(config)
     try:
         check_evaluation(config, loop.env.spec, device)
