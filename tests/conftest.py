@@ -24,8 +24,8 @@ from rlrun.run.assemble import build_loop
 Values = dict[str, Any]
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # whose tools are tested too
 UNITS = (
-    "addons", "architecture", "buffers", "core", "datasets", "functional", "loops", "networks", "report", "simulators",
-    "snapshot", "sweep", "telemetry",
+    "addons", "architecture", "buffers", "core", "datasets", "formats", "functional", "loops", "networks", "report",
+    "simulators", "snapshot", "sweep", "telemetry",
 )  # fmt: skip
 
 

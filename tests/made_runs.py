@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from rlrun.config.history import FORMAT
+from rlrun.formats.history import FORMAT
 
 
 def config(algo: str = "ppo", env: str = "CartPole-v1", seed: int = 0, total: int = 100, **algo_values: Any) -> Any:

@@ -18,9 +18,9 @@ from rlrun import python
 from rlrun.cli import main
 from rlrun.config import sources
 from rlrun.config.compose import Composer, literal
-from rlrun.config.history import FORMAT
 from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError, RunError
+from rlrun.formats.history import FORMAT
 from rlrun.run.job import Done
 from rlrun.run.trained import restored
 from rlrun.types import carried

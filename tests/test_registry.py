@@ -53,7 +53,7 @@ def test_lookup_imports_the_module_of_the_name_only() -> None:
 
 
 def test_lookup_of_an_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="algo: unknown name 'sacc'; did you mean 'sac'"):
+    with pytest.raises(ConfigError, match="algo: unknown name 'sacc'; did you mean sac"):
         registry.lookup("algo", "sacc")
 
 

@@ -1,6 +1,6 @@
 """Finds the first difference, bit for bit, between two finished runs: in their log rows and in their last snapshots.
 
-The earlier run may have been written by an older commit, so names are mapped by `config/history.py`. The renames of the
+The earlier run may have been written by an older commit, so `formats/history.py` maps its names. The renames of the
 latest format are applied even if the run has that format, because its commit may precede some of these renames.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from rlrun.config import history
 from rlrun.config.stored import parse_config
+from rlrun.formats import history
 from rlrun.rundir import METRICS
 from rlrun.snapshot import manifest, tensors
 from rlrun.snapshot.store import Store

@@ -29,8 +29,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from bits.run_difference import run_difference
-from rlrun.config import check, history, sources
-from rlrun.errors import ConfigError, RlrunError, printable
+from rlrun.config import check, sources
+from rlrun.errors import ConfigError, RlrunError, nearest, printable
+from rlrun.formats import history
 from rlrun.rundir import METRICS
 from rlrun.telemetry.metrics import read_rows
 
@@ -279,7 +280,7 @@ def cases(names: Sequence[str]) -> list[Case]:
     faults = []
     for name in names:
         if name not in names_of_cases:
-            faults.append(f"{name}: not a preset or an algorithm{check.nearest(name, names_of_cases)}")
+            faults.append(f"{name}: not a preset or an algorithm{nearest(name, names_of_cases)}")
     if faults:
         raise ConfigError(*faults)
     return [case for case in known if not names or {case.name, case.algo} & {*names}]

@@ -1,5 +1,7 @@
-"""Errors that are shown to users as one line per fault, with an exit code."""
+"""Errors that are shown to users as one line per fault, with an exit code, and the suggestions at the ends of lines."""
 
+import difflib
+from collections.abc import Iterable
 from traceback import walk_tb
 
 NO_SPACE = "no space left on the disk"
@@ -67,3 +69,24 @@ def reason(error: BaseException, located: bool = False) -> str:
         return line
     frame, number = frames[-1]
     return f"{line} in {frame.f_globals.get('__name__')}, line {number}"
+
+
+def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
+    """Returns the known word that is most similar, or None if none has at least this likeness (difflib, 0 to 1)."""
+    by_case = {known.lower(): known for known in words}
+    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=likeness)
+    if near:
+        return by_case[near[0]]
+    return None
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Returns `; did you mean x?` for the most similar of the known words, or "" if none is similar."""
+    return did_you_mean(closest(word, words))
+
+
+def did_you_mean(suggestion: str | None) -> str:
+    """Returns `; did you mean x?`, the end of a message, or "" without a suggestion."""
+    if suggestion:
+        return f"; did you mean {suggestion}?"
+    return ""

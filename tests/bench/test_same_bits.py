@@ -15,9 +15,9 @@ from bits.run_difference import run_difference
 from bits.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from stores import grown
 
-from rlrun.config import history
-from rlrun.config.history import FormatChange, Renamed
 from rlrun.errors import ConfigError, RlrunError
+from rlrun.formats import history
+from rlrun.formats.history import FormatChange, Renamed
 from rlrun.settings import registry
 from rlrun.snapshot.store import Store
 

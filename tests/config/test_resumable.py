@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from rlrun.cli import main
-from rlrun.config import history
 from rlrun.config.check import leaves
-from rlrun.config.history import FORMAT
 from rlrun.config.stored import config_text, read_config
+from rlrun.formats import history
+from rlrun.formats.history import FORMAT
 from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricsFile, WrittenRows
 

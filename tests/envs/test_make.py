@@ -47,7 +47,7 @@ def test_presets_hold_what_environments_need(name):
         ("CartPole-v9", {}, "env.id='CartPole-v9': "),
         ("no_such_package:Thing-v0", {}, "env.id='no_such_package:Thing-v0': cannot import 'no_such_package'"),
         ("Pendulum-v1", {"kwargs": {"gravity": 1}}, "env.kwargs={'gravity': 1}: Pendulum-v1 cannot be made"),
-        ("CartPole-v1", {"wrappers": {"frame_stak": {}}}, "unknown name 'frame_stak'; did you mean 'frame_stack'?"),
+        ("CartPole-v1", {"wrappers": {"frame_stak": {}}}, "unknown name 'frame_stak'; did you mean frame_stack?"),
         ("CartPole-v1", {"wrappers": {"frame_stack": {"stack": 0}}}, "env.wrappers.frame_stack.stack=0: must be"),
         ("CartPole-v1", {"wrappers": {"frame_stack": {}}}, "env.wrappers.frame_stack.stack: missing"),
         ("FrozenLake-v1", {"wrappers": {"frame_stack": {"stack": 2}}}, "frame_stack needs Box observations"),

@@ -19,7 +19,7 @@ import torch
 from stores import flip, forge, own, replace_listed, restate
 
 from rlrun import memory
-from rlrun.config.history import FORMAT
+from rlrun.formats.history import FORMAT
 from rlrun.snapshot import manifest, tensors
 
 Change = Callable[[Path], object]

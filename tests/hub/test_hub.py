@@ -19,8 +19,8 @@ import yaml
 import rlrun
 from rlrun import imports
 from rlrun.cli import main
-from rlrun.config.history import FIRST, format_fault
 from rlrun.errors import ConfigError
+from rlrun.formats.history import FIRST, format_fault
 from rlrun.hub import card, listing
 from rlrun.hub.folder import one_run
 from rlrun.report.runs import read

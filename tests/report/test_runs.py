@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from rlrun.config.history import FORMAT
+from rlrun.formats.history import FORMAT
 from rlrun.lock import holder
 from rlrun.report.runs import read
 from rlrun.rundir import RunDir

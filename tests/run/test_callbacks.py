@@ -179,7 +179,7 @@ def test_callback_takes_settings_and_checks_them(tmp_path: Path) -> None:
     assert run.rows[-1]["custom/episodes"] == 60.0
     with pytest.raises(ConfigError, match=r"^callbacks\.0\.facto: unknown key; did you mean callbacks\.0\.factor"):
         train(tmp_path / "other", "callbacks=[{name: recorder, facto: 10.0}]")
-    with pytest.raises(ConfigError, match=r"unknown name 'recoder'; did you mean 'recorder'"):
+    with pytest.raises(ConfigError, match=r"unknown name 'recoder'; did you mean recorder"):
         train(tmp_path / "other", "callbacks=[recoder]")
     with pytest.raises(ConfigError, match=r"^callbacks: recorder is listed twice with the same settings"):
         train(tmp_path / "other", "callbacks=[recorder,recorder]")

@@ -10,7 +10,7 @@ import pytest
 from stores import forge
 
 from rlrun.cli import main
-from rlrun.config.history import CONVERTS, FIRST
+from rlrun.formats.history import CONVERTS, FIRST
 
 ARCHIVE = Path(__file__).parents[1] / "snapshot" / "fixtures" / f"format_{FIRST}" / "runs" / "ppo.tar.xz"
 EARLIER = {"lower": ({"format": FIRST - 1}, f"format {FIRST - 1}"), "missing": ({}, "no format")}

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from stores import MemoryRing, digest, grown
 
 from rlrun.cli import main
-from rlrun.config import history
 from rlrun.config.stored import CONFIG, OVERRIDES
 from rlrun.engine.hardware_profile import cpu_name
+from rlrun.formats import history
 from rlrun.rundir import META, METRICS
 from rlrun.snapshot import segments
 from rlrun.snapshot.store import BEST, STAGING, Store

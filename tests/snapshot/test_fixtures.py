@@ -8,7 +8,7 @@ import pytest
 from stores import MemoryRing, equal
 from test_tree import same
 
-from rlrun.config import history
+from rlrun.formats import history
 from rlrun.snapshot.store import Store
 
 FORMATS = sorted(make_fixtures.FOLDER.glob("format_*"))

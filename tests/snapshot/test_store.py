@@ -22,8 +22,8 @@ from stores import (
     three,
 )
 
-from rlrun.config import history
 from rlrun.errors import SnapshotError
+from rlrun.formats import history
 from rlrun.snapshot import atomic, manifest, segments, store
 from rlrun.snapshot.store import Store, step_name
 

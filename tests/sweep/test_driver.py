@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rlrun.cluster import Command, Ended
-from rlrun.config.history import FIRST, format_fault
 from rlrun.errors import NO_SPACE, ConfigError, RunError
+from rlrun.formats.history import FIRST, format_fault
 from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
 from rlrun.sweep.disk import remove_snapshots, size_of

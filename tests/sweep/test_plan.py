@@ -102,7 +102,7 @@ def test_settings_of_a_stored_sweep_hold_once_they_are_typed_again(
     word: str, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlrun.envs.untrusted.try_environments", lambda *_: None)
+    monkeypatch.setattr("rlrun.run.untrusted.try_environments", lambda *_: None)
     (tmp_path / "mine.py").write_text("")
     folder = swept(tmp_path / "a", word)
     assert word in stored(folder, [again]).courses["FrozenLake"].words
@@ -210,7 +210,7 @@ def test_run_of_a_stored_sweep_starts_with_what_the_user_typed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlrun.envs.untrusted.try_environments", lambda *_: None)
+    monkeypatch.setattr("rlrun.run.untrusted.try_environments", lambda *_: None)
     (tmp_path / "mine/conf/preset").mkdir(parents=True)
     (tmp_path / "mine/__init__.py").write_text("")
     (tmp_path / "mine/conf/preset/ours.yaml").write_text("algo: {gamma: 0.5}\n")
@@ -249,7 +249,7 @@ def test_arguments_of_the_environment_of_a_stored_sweep_are_tried_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
-    monkeypatch.setattr("rlrun.envs.untrusted.check_environment", lambda env, typed: tried.append(env.kwargs))
+    monkeypatch.setattr("rlrun.run.untrusted.check_environment", lambda env, typed: tried.append(env.kwargs))
     stored(swept(tmp_path / "a", "env.kwargs.is_slippery=false"), [])
     assert tried == [{"is_slippery": False}]
 

@@ -10,9 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rlrun.agents.value.dqn import DQN
 from rlrun.cli import main
-from rlrun.config import history
-from rlrun.config.history import FormatChange, Renamed, renamed_metrics
 from rlrun.config.stored import read_stored
+from rlrun.formats import history
+from rlrun.formats.history import FormatChange, Renamed, renamed_metrics
 from rlrun.report import runs
 from rlrun.telemetry import Telemetry, console
 from rlrun.telemetry.choice import make_loggers

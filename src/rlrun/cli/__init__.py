@@ -104,7 +104,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _unknown(command: str, words: list[str]) -> str:
     from rlrun.cli.forms import is_setting, translated
-    from rlrun.config.check import did_you_mean
+    from rlrun.errors import did_you_mean
 
     if is_setting(command) or command in ("-m", "--multirun"):
         return f"no command given; did you mean `rlrun train {' '.join(words)}`?"

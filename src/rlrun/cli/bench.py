@@ -5,8 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from rlrun.cli import settings
-from rlrun.config import check
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 
 RULES = {
     "repeats": settings.COUNT,
@@ -27,9 +26,7 @@ def bench(words: Sequence[str]) -> int:
     places, given = settings.read(words, RULES)
     part, *names = places or [""]
     if part and part not in pieces.PARTS:
-        raise ConfigError(
-            f"{part}: unknown piece{check.nearest(part, pieces.PARTS)} (there are: {', '.join(pieces.PARTS)})"
-        )
+        raise ConfigError(f"{part}: unknown piece{nearest(part, pieces.PARTS)} (there are: {', '.join(pieces.PARTS)})")
     if names and (part != "update" or not set(names) <= set(pieces.RUNS)):
         raise ConfigError(f"{' '.join(names)}: only update takes names, of {', '.join(pieces.RUNS)}")
     results = None

@@ -14,7 +14,7 @@ from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
 from rlrun.config import check, sources
 from rlrun.config.contents import Contents
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from rlrun.config.compose import Composer, Word
@@ -61,7 +61,7 @@ def list(words: Sequence[str]) -> int:
         name = word if word in groups else word.removesuffix("s")
         names.append(name)
         if name not in known:
-            faults.append(f"no group {name!r}{check.nearest(name, known)} (there are: {', '.join(known)})")
+            faults.append(f"no group {name!r}{nearest(name, known)} (there are: {', '.join(known)})")
     if faults:
         raise ConfigError(*faults)
     if not names:

@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlrun.config.check import nearest
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 from rlrun.imports import other_of
 
 TEMPLATES = Path(__file__).parents[1] / "templates"  # a folder for each kind, whose files say my_<kind> and My<Kind>

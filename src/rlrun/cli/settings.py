@@ -8,7 +8,7 @@ from typing import Any
 
 from rlrun.config import check
 from rlrun.config.resumable import setting
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean, nearest
 
 NAMES_CODE = ("algo", "env", "network")  # settings that may hold the path of a Python file
 
@@ -59,10 +59,10 @@ def read(
             settings[key] = value
         elif key not in rules:
             file = text.strip("'\"").partition(":")[0]
-            meant = check.nearest(key, rules)
+            meant = nearest(key, rules)
             names_code = key in NAMES_CODE and file.endswith(".py")
             if "plugins" in rules and names_code:  # repeated from the command that started the run
-                meant = check.did_you_mean(f"plugins=[{file}]")
+                meant = did_you_mean(f"plugins=[{file}]")
             faults.append(f"{key}: unknown key{meant} ({_known(rules, open_keys)})")
         elif not rules[key][1](value):
             faults.append(f"{key}={text}: must be {rules[key][0]}")
@@ -106,12 +106,12 @@ def _known(rules: Mapping[str, Rule], open_keys: str) -> str:
 
 def _option_fault(word: str, rules: Mapping[str, Rule], options: Sequence[str]) -> str:
     """Returns the fault of an unknown flag, with the option or setting of a similar name if there is one."""
-    near = check.closest(word.lstrip("-").replace("-", "_"), rules)
+    near = closest(word.lstrip("-").replace("-", "_"), rules)
     meant = near and f"{near}=..."
     for option in options:
         if option.startswith(f"--{word.lstrip('-')[:1]}"):
             meant = option
-    return f"unknown option {word}{check.did_you_mean(meant)}"
+    return f"unknown option {word}{did_you_mean(meant)}"
 
 
 def one_run(places: Sequence[str], usage: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlrun import files
 from rlrun.cli.columns import print_columns
 from rlrun.config import check
-from rlrun.errors import ConfigError, RunError, printable
+from rlrun.errors import ConfigError, RunError, nearest, printable
 
 if TYPE_CHECKING:
     from rlrun.cluster import Cluster
@@ -61,7 +61,7 @@ def sweep(words: Sequence[str]) -> int:
         return ACTIONS[words[0]](words[1:])
     if "=" not in words[0] and not words[0].startswith("-"):
         raise ConfigError(
-            f"sweep {words[0]}: unknown action{check.nearest(words[0], ACTIONS)} (there are: {', '.join(ACTIONS)}; "
+            f"sweep {words[0]}: unknown action{nearest(words[0], ACTIONS)} (there are: {', '.join(ACTIONS)}; "
             "a sweep begins with algo=... env=...)"
         )
     return _run(words)

@@ -1,12 +1,12 @@
 """Checks keys, types and names of settings against the composed YAML. Every fault is one line."""
 
 import copy
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlrun.config import foreign_words
+from rlrun.errors import closest, did_you_mean
 
 Tree = dict[str, Any]
 
@@ -18,27 +18,6 @@ ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggest
 ABSENT = object()
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # to a value by its full key; others may call a resolver, or be computed
 LARGEST = 100_000  # letters and entries of a config whose references were replaced by what they refer to
-
-
-def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
-    """Returns the known word that is most similar, or None if none has at least this likeness (difflib, 0 to 1)."""
-    by_case = {known.lower(): known for known in words}
-    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=likeness)
-    if near:
-        return by_case[near[0]]
-    return None
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Returns `; did you mean x?` for the most similar of the known words, or "" if none is similar."""
-    return did_you_mean(closest(word, words))
-
-
-def did_you_mean(suggestion: str | None) -> str:
-    """Returns `; did you mean x?`, the end of a message, or "" without a suggestion."""
-    if suggestion:
-        return f"; did you mean {suggestion}?"
-    return ""
 
 
 def full_key(key: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rlrun.config import check, declared, loggers, preset_files, sources
 from rlrun.config.declared import Declared
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 WHOLE = "_global_"  # package of a file that sets keys of the whole config
@@ -254,5 +254,5 @@ def _unknown(words: Iterable[str], kind: str, known: Iterable[str], place: str) 
     """Yields a fault for each word that is not known."""
     for word in words:
         if word not in known:
-            near = check.nearest(word, known)
+            near = nearest(word, known)
             yield f"{place}: {word}: unknown {kind}{near} (there are: {', '.join(sorted(known))})"

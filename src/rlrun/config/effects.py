@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, declared, sources
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.imports import module_of
 
 Tree = dict[str, Any]
@@ -136,7 +136,7 @@ def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
             yield f"{word}: must be a section of settings; type {word} on the command line"
         elif known is check.ABSENT and isinstance(part, str) and section != "algo.":
             home = section.removesuffix(".")
-            near = check.closest(name, check.lookup(home, others))
-            yield f"{key}: {home}={part} has no such key{check.did_you_mean(near and f'{home}.{near}')}"
+            near = closest(name, check.lookup(home, others))
+            yield f"{key}: {home}={part} has no such key{did_you_mean(near and f'{home}.{near}')}"
         else:
             yield from check.faults(key, value, others)

@@ -3,12 +3,9 @@
 from collections.abc import Iterable
 from importlib.util import find_spec
 
-from rlrun.config.check import closest, did_you_mean
 from rlrun.config.declared import classes
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.imports import advice, importing, is_found, is_path, module_of, source_of
-
-OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
 
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
@@ -31,6 +28,8 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         if find_spec("mujoco_playground"):
             return None
         return f"env={env_id}: needs an extra{advice('jax')}"
+    from rlrun.envs.config import OBJECT, no_object  # imports pydantic
+
     if env_id.startswith(OBJECT) and env_id not in registered_ids():
         return no_object(env_id)
     if env_id.startswith("rlrun/"):
@@ -44,14 +43,6 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
     hint = did_you_mean(_nearest(env_id, list(presets), registered))
     return f"env={env_id}: unknown environment{hint} (rlrun list env)"
-
-
-def no_object(env_id: str) -> str:
-    """Returns why an environment that was passed as an object cannot be made."""
-    return (
-        f"env={env_id}: was passed as an object in Python; pass this object again, as in run.resume(env=...) and "
-        "run.load(env=...)"
-    )
 
 
 def _choices(path: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rlrun.config import check, environments, foreign_words, loggers, preset_files, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -135,7 +135,7 @@ def choose(
             continue
         guess = None
         if group in typed:
-            guess = check.closest(str(typed[group].values[0]), names)
+            guess = closest(str(typed[group].values[0]), names)
         if guess is None:
             unknown.add(group)
         else:
@@ -298,7 +298,7 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     known = list(names)
     if group == "preset":
         known.append(NO_PRESET)
-    suggestion = check.did_you_mean(foreign_words.part(group, name) or check.closest(name, names))
+    suggestion = did_you_mean(foreign_words.part(group, name) or closest(name, names))
     return f"{group}={name}: unknown name{suggestion} (there are: {_some(known)})"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlrun.config import check, sources
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 from rlrun.imports import is_there, named_packages
 
 SECTION = "logger"
@@ -88,7 +88,7 @@ def _settings(name: str, section: Any, where: Any) -> Any:
     known = sources.options(SECTION, where)
     if name not in known:
         names = ", ".join(known)
-        raise ConfigError(f"{SECTION}={name}: unknown name{check.nearest(name, known)} (there are: {names})")
+        raise ConfigError(f"{SECTION}={name}: unknown name{nearest(name, known)} (there are: {names})")
     return sources.content(known[name])[name]
 
 

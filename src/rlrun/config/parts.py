@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlrun.config import check, sources
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 
 
 def settings(group: str, key: str, name: Any) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def settings(group: str, key: str, name: Any) -> dict[str, Any]:
     """
     known = sources.options(group, [sources.CONF])
     if not isinstance(name, str) or name not in known:
-        near = check.nearest(str(name), known)
+        near = nearest(str(name), known)
         raise ConfigError(f"{key}={check.show(name)}: unknown name{near} (there are: {', '.join(known)})")
     return sources.content(known[name]) or {}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun.config import check, loggers
-from rlrun.config.history import METRICS_KEY
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, read_text
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
+from rlrun.formats.history import METRICS_KEY
 
 PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=RUN"
 
@@ -45,7 +45,7 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
         if key not in (*FREE, SCHEDULE) and not key.endswith(LR_SCHEDULE):
             why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
             if check.lookup(key, values) is check.ABSENT:
-                why = f"unknown key{check.nearest(key, FREE)}"
+                why = f"unknown key{nearest(key, FREE)}"
             faults.append(f"{key}: {why}")
             continue
         section, _, name = key.rpartition(".")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rlrun.config import check, declared
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.imports import advice, homes, installed_plugins, is_found, is_path, source_of
 
 NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
@@ -90,9 +90,9 @@ def _misplaced(folder: Path) -> Iterator[str]:
         for file in (folder / group.replace(".", "/")).glob("*.yml"):
             yield f"{label(file)}: the name of the file must end in .yaml"
     for inner in folder.glob("*/"):
-        near = check.closest(inner.name, _homes(), check.ELSEWHERE)
+        near = closest(inner.name, _homes(), check.ELSEWHERE)
         if near not in (None, inner.name) and any(inner.rglob("*.yaml")):
-            yield f"{label(inner)}: its files have no effect{check.did_you_mean(near)}"
+            yield f"{label(inner)}: its files have no effect{did_you_mean(near)}"
 
 
 def _places(module: str) -> list[Path]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files
-from rlrun.config import history
 from rlrun.errors import ConfigError
+from rlrun.formats import history
 
 DEPTH = 64  # maximum nesting of lists and mappings
 CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"  # of a run

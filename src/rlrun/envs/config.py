@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
 
+OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
 MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
 
 
@@ -61,3 +62,11 @@ def too_many(env: EnvConfig) -> list[str]:
         return []
     line = f"env.num_envs={env.num_envs}: must be at most {MOST_OBJECTS} with env.backend={env.backend}"
     return [f"{line}; native, torch, envpool and jax allow more"]
+
+
+def no_object(env_id: str) -> str:
+    """Returns why an environment that was passed as an object cannot be made."""
+    return (
+        f"env={env_id}: was passed as an object in Python; pass this object again, as in run.resume(env=...) and "
+        "run.load(env=...)"
+    )

@@ -13,11 +13,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rlrun.config.environments import OBJECT, no_object
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
-from rlrun.envs.config import EnvConfig
+from rlrun.envs.config import OBJECT, EnvConfig, no_object
 from rlrun.envs.explained import explained
 from rlrun.envs.obs_adapter import adapt_observations, shows_masks
 from rlrun.envs.rewards import reward_shape

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rlrun.config.environments import OBJECT
+from rlrun.envs.config import OBJECT
 from rlrun.errors import ConfigError
 
 

@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rlrun.config.check import nearest
 from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
 from rlrun.envs.hold import HELD, Held, holds
@@ -22,7 +21,7 @@ from rlrun.envs.returned import reward as read_reward
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.envs.wrappers import CONTINUES
-from rlrun.errors import printable
+from rlrun.errors import nearest, printable
 from rlrun.imports import traced
 from rlrun.schedules.attribute import Attribute, ScheduledAttributeError
 from rlrun.types import MASK

@@ -22,7 +22,6 @@ from rlrun.core.callback import Callbacks, RunView
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.envs.same_spaces import difference
-from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.imports import traced
 from rlrun.networks.torsos import overlooked
@@ -42,6 +41,7 @@ from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
+from rlrun.run.untrusted import check_environment
 from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.schedules.resumed import ended, fitted, rescheduled

@@ -3,9 +3,8 @@
 from collections import deque
 from collections.abc import Mapping
 
-from rlrun.config.check import nearest
 from rlrun.config.schema import StopWhenConfig
-from rlrun.errors import RunError
+from rlrun.errors import RunError, nearest
 
 
 class StoppingRules:

@@ -18,13 +18,13 @@ from rlrun.core.agent import Agent
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.passed import check_same, passed
 from rlrun.envs.same_spaces import described, difference
-from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
 from rlrun.imports import module_of, typed_again
 from rlrun.run.assemble import build_agent, eval_env, prepare_device
 from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
 from rlrun.run.evaluation import EpisodeResult, play, summary
+from rlrun.run.untrusted import check_environment
 from rlrun.run.weights import load_part, locate
 from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot

@@ -1,14 +1,13 @@
 """Configs: classes of settings, each with a type and a range. Default values are in YAML only."""
 
 import copy
-import difflib
 from dataclasses import FrozenInstanceError, field, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_type_hints
 
 import pydantic
 
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 
 T = TypeVar("T")
 LONGEST_VALUE = 80  # letters of a value that a message shows
@@ -110,9 +109,8 @@ def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -
 def _explain(where: str, fault: Any, cls: type) -> str:
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         group, _, key = where.rpartition(".")
-        near = difflib.get_close_matches(key, [field.name for field in fields(cls)], n=1)  # type: ignore[arg-type]
-        hint = f"; did you mean {group}.{near[0]}?" if near else ""
-        return f"{where}: unknown key{hint}"
+        near = closest(key, [field.name for field in fields(cls)])  # type: ignore[arg-type]
+        return f"{where}: unknown key{did_you_mean(near and f'{group}.{near}')}"
     if fault["type"].startswith("missing"):
         return f"{where}: missing"
     said = fault["msg"].replace("Input should", "must")

@@ -5,7 +5,6 @@ text of its `@register("group", "name")` line, and only that module is imported.
 their plug-in is imported: through the `rlrun.plugins` entry point or `plugins=[module]`.
 """
 
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterable
@@ -14,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 from rlrun.imports import importing, installed_plugins
 from rlrun.settings.configs import parse
 from rlrun.settings.marks import parts_of
@@ -88,10 +87,8 @@ def lookup(group: str, name: str) -> Any:
     classes = _registry.get(group, {})
     if name not in classes:
         known = names(group)
-        near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        listed = ", ".join(known)
-        raise ConfigError(f"{group}: unknown name {name!r}{hint} (registered: {listed}; plugins=[FILE] adds a file's)")
+        fault = f"{group}: unknown name {name!r}{nearest(str(name), known)}"
+        raise ConfigError(f"{fault} (registered: {', '.join(known)}; plugins=[FILE] adds a file's)")
     return classes[name]
 
 

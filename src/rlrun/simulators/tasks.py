@@ -3,7 +3,6 @@
 Needs the extra `jax`.
 """
 
-import difflib
 import json
 import warnings
 from functools import cache
@@ -16,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.simulators.program import JaxEnv, Program
 
 PLAYGROUND = "playground/"
@@ -69,10 +68,8 @@ def specification(id: str) -> EnvSpec:
     else:
         known, name = playground(), id.removeprefix(PLAYGROUND)
         if name not in known.ALL_ENVS:
-            hint = ""
-            if near := difflib.get_close_matches(name, known.ALL_ENVS, n=1):
-                hint = f"; did you mean {PLAYGROUND}{near[0]}?"
-            raise ConfigError(f"env.id={id!r}: unknown{hint}")
+            near = closest(name, known.ALL_ENVS)
+            raise ConfigError(f"env.id={id!r}: unknown{did_you_mean(near and PLAYGROUND + near)}")
         limit = known.get_default_config(name).episode_length
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 

@@ -19,8 +19,8 @@ import pydantic
 from torch import Tensor
 
 from rlrun import files, memory
-from rlrun.config import history
 from rlrun.errors import ConfigError, FormatError, SnapshotError, printable
+from rlrun.formats import history
 from rlrun.settings import NonNegativeInt, config
 from rlrun.snapshot import tensors as t
 from rlrun.snapshot.segments import SEGMENT_BYTES, Table, filename

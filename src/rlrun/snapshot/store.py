@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files
-from rlrun.config import history
 from rlrun.errors import ConfigError, SnapshotError
+from rlrun.formats import history
 from rlrun.snapshot import atomic, manifest, tensors, tree
 from rlrun.snapshot.folder import Copy, RingCopy, write_folder
 from rlrun.snapshot.loaded import Snapshot

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from rlrun.cluster import Cluster, Command, Ended
 from rlrun.cluster.task import last_error
-from rlrun.config.history import CONVERTS
 from rlrun.errors import ConfigError, RunError
+from rlrun.formats.history import CONVERTS
 from rlrun.snapshot.atomic import is_shortage
 from rlrun.sweep.disk import remove_snapshots
 from rlrun.sweep.journal import Event, Journal

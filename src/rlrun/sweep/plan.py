@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.cluster import Cluster
-from rlrun.config import check, sources
+from rlrun.config import sources
 from rlrun.config.compose import Word, literal
 from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.config.stored import SWEEP
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.sweep import ends, folder, journal, rungs, space, untrusted
 from rlrun.sweep.branching import SCHEDULE, BranchingRuns, schedule
 from rlrun.sweep.display import Display
@@ -201,8 +201,8 @@ def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             own[key] = setting(word)[1]
             if isinstance(own[key], list | dict):
                 own[key] = plain(own[key])
-        elif equals and key.isidentifier() and key not in of_runs and (near := check.closest(key, names)):
-            faults.append(f"{key}: unknown key{check.did_you_mean(names[near])}")
+        elif equals and key.isidentifier() and key not in of_runs and (near := closest(key, names)):
+            faults.append(f"{key}: unknown key{did_you_mean(names[near])}")
         else:
             others.append(word)
     if faults:

@@ -16,7 +16,7 @@ import yaml
 from rlrun.config import check
 from rlrun.config.sources import NUMBER
 from rlrun.config.stored import HUGE, is_number
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 
 DIGITS = 6
 MOST_DEEP = 20  # levels of lists in a value
@@ -273,7 +273,7 @@ def built(kind: str, arguments: Sequence[Any]) -> Range:
     numbers = [plain(argument) for argument in arguments]
     if kind not in KINDS:
         raise ConfigError(
-            f"{kind}({','.join(map(check.show, numbers))}): unknown range{check.nearest(kind, KINDS)} "
+            f"{kind}({','.join(map(check.show, numbers))}): unknown range{nearest(kind, KINDS)} "
             f"(there are: {', '.join(KINDS)})"
         )
     if kind == Choice.name:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.config.stored import is_number
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, nearest
 from rlrun.sweep.ranges import Listed, Range, built, plain, typed
 
 GROUP = "space"  # folder of conf/
@@ -196,6 +196,6 @@ def named(name: str, folders: Sequence[Path]) -> Space:
     """Returns the space `conf/space/<name>.yaml`. Raises ConfigError if there is none."""
     known = sources.options(GROUP, folders)
     if name not in known:
-        near = check.nearest(name, known)
+        near = nearest(name, known)
         raise ConfigError(f"{GROUP}={name}: unknown name{near} (there are: {', '.join(known)})")
     return from_yaml(sources.content(known[name]), sources.label(known[name]))

@@ -62,7 +62,7 @@ def check_runs(
         env = values["env"]
         if any(env[section] for section in ("kwargs", "eval_kwargs", "task_kwargs", "wrappers", "schedule")):
             from rlrun.config.schema import run_config
-            from rlrun.envs.untrusted import check_environment  # imports torch
+            from rlrun.run.untrusted import check_environment  # imports torch
             from rlrun.settings import registry
 
             registry.load(values["plugins"])

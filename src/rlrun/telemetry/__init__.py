@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlrun.config import history
 from rlrun.errors import one_line, printable
+from rlrun.formats import history
 from rlrun.telemetry.guarded import Guarded
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Histogram, Image, Video, kept, store

@@ -14,10 +14,11 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.reach import names_file
 from rlrun.config.schema import run_config
-from rlrun.envs import untrusted, verdicts
+from rlrun.envs import verdicts
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError
+from rlrun.run import untrusted
+from rlrun.run.untrusted import check_environment
 
 ID = "breaking:breaking/Breaking-v0"
 SMALL = ["algo=ppo", "preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.loop.rollout_steps=10",

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from rlrun.config import history
-from rlrun.config.history import (
+from rlrun.errors import ConfigError
+from rlrun.formats import history
+from rlrun.formats.history import (
     Added,
     FormatChange,
     Renamed,
@@ -16,7 +17,6 @@ from rlrun.config.history import (
     renamed_state,
     upgraded,
 )
-from rlrun.errors import ConfigError
 
 
 def parted(values: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlrun.config import format_6, format_7
 from rlrun.errors import ConfigError
+from rlrun.formats import format_6, format_7
 
 
 class Renamed(NamedTuple):

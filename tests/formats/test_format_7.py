@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlrun.config.history import upgraded
+from rlrun.formats.history import upgraded
 
 
 def converted(**algo: Any) -> dict[str, Any]:

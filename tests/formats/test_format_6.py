@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlrun.config.history import renamed_state
+from rlrun.formats.history import renamed_state
 
 
 def test_metrics_since_the_last_row_are_joined() -> None:

@@ -1,0 +1,1 @@
+"""The formats of stored runs, and how runs of earlier formats are read."""
