@@ -15,6 +15,9 @@ Batch = dict[str, "Tensor"]
 agents receive, with shapes. Entries that may be nested, such as `obs`, have the type of a tensor too: agents pass them
 on to networks and to the functions of `nested`, which take every `Obs`."""
 
+Info = dict[str, object]
+"""What an environment reports with an observation, in addition to it; `info` of Gymnasium."""
+
 Metrics = dict[str, "Tensor"]
 """0-d tensors, detached, on the agent's device; those of an update have the names of log rows, such as `loss/critic`.
 They are never floats: a conversion would wait for the device, and only logging may do that."""

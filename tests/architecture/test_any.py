@@ -21,7 +21,7 @@ BUDGET = {
     "core": 45,
     "datasets": 18,
     "engine": 144,
-    "envs": 585,
+    "envs": 282,
     "export": 11,
     "formats": 22,
     "functional": 18,

@@ -68,7 +68,7 @@ class Accelerated(nn.Module):
         self.simulator, self.name, self.device = simulator, name, torch.device(device)
         simulator.to(self.device)
         self.seed: np.random.SeedSequence | None = seed  # for the next reset; None after the first one
-        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}
+        self.origin: dict[str, object] = {"id": name, "wrappers": {}}
         self.tasks = Tasks({}, seed, simulator.num_envs)  # without ranges: all environments have the same task
         self.goal_rewards: GoalRewards | None = None  # None if there are no single environments
         self.digests: dict[str, str] = {}  # empty, because simulators read no data files
@@ -167,7 +167,7 @@ class Accelerated(nn.Module):
         self.seed, self.obs = None, on(self.device, tree["obs"])
         self.returns, self.lengths = tree["returns"].to(self.device), tree["lengths"].to(self.device)
 
-    def _count(self, reward: Tensor, terminated: Tensor, truncated: Tensor, obs: Any) -> None:
+    def _count(self, reward: Tensor, terminated: Tensor, truncated: Tensor, obs: object) -> None:
         ended = terminated | truncated
         self.returns, self.lengths = self.returns + reward, self.lengths + 1
         self.unread.append((ended, terminated, self.returns, self.lengths))
@@ -187,7 +187,7 @@ class Accelerated(nn.Module):
         self._read += map(Episode, *columns)
         self.unread = []
 
-    def _tensors(self, tree: Any) -> Any:
+    def _tensors(self, tree: object) -> Any:
         """Returns arrays as tensors on the agent's device, floats as float32. Shares memory if possible."""
         return mapped(self._tensor, tree)
 
@@ -205,7 +205,7 @@ class Units:
     """The conversions of `Actions`, for tensors on a device."""
 
     def __init__(self, actions: Actions, device: torch.device):
-        def tensor(values: Any) -> Any:
+        def tensor(values: object) -> Any:
             return None if values is None else torch.as_tensor(values, device=device)
 
         space = self.space = actions.native
@@ -235,7 +235,7 @@ class Units:
         return actions.reshape(-1, *self.space.shape).to(self.dtype).contiguous()
 
 
-def _finite(tree: Any) -> Tensor:
+def _finite(tree: object) -> Tensor:
     """Returns whether all numbers are finite, as a tensor on the device, so that no step waits for it.
 
     0 * x is NaN where x is not finite. Summing it takes a third of the time of torch.isfinite(x).all().

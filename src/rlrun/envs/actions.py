@@ -140,7 +140,7 @@ class NestedActions(Actions):
         parts = [part.to_native(actions[:, self.columns[name]]) for name, part in self.parts.items()]
         return nested(self.native, iter(parts))
 
-    def from_native(self, actions: Any) -> np.ndarray:
+    def from_native(self, actions: object) -> np.ndarray:
         found = {}
         for (name, part), leaf in zip(self.parts.items(), values(self.native, actions), strict=True):
             found[name] = part.from_native(leaf)
@@ -157,7 +157,7 @@ def conversion(space: gym.Space) -> Actions:
     return Actions(space)
 
 
-def leaves(space: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(space: gym.Space, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yields (dotted name, space) of every part of nested Tuple and Dict spaces that is neither; a Tuple counts."""
     match space:
         case spaces.Tuple():
@@ -171,7 +171,7 @@ def leaves(space: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from leaves(part, f"{name}.{key}".lstrip("."))
 
 
-def values(space: Any, action: Any) -> Iterator[Any]:
+def values(space: gym.Space, action: Any) -> Iterator[Any]:
     """Yields the value of every part of an action, or of a batch of actions, in the order of `leaves`."""
     match space:
         case spaces.Tuple():
@@ -184,7 +184,7 @@ def values(space: Any, action: Any) -> Iterator[Any]:
             yield action
 
 
-def nested(space: Any, parts: Iterator[Any]) -> Any:
+def nested(space: gym.Space, parts: Iterator[object]) -> Any:
     """Returns an action, or a batch of actions, with these values of its parts: the inverse of `values`."""
     match space:
         case spaces.Tuple():
@@ -194,7 +194,7 @@ def nested(space: Any, parts: Iterator[Any]) -> Any:
     return next(parts)
 
 
-def single(space: Any, actions: Any, index: int) -> Any:
+def single(space: gym.Space, actions: object, index: int) -> Any:
     """Returns the action of one environment out of the environment's actions [num_envs, ...]."""
     return nested(space, (part[index] for part in values(space, actions)))
 

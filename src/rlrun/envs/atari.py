@@ -9,6 +9,7 @@ import numpy as np
 
 from rlrun.envs.wrappers import CONTINUES, RESTART, Wrapper
 from rlrun.settings import IntRange, NonNegativeInt, Units, config, register
+from rlrun.types import Info
 
 STICKY, STICKY_DEFAULT = "repeat_action_probability", 0.25  # ale_py's keyword and its default
 NOOP, FIRE = "NOOP", "FIRE"  # as ALE names these actions
@@ -103,7 +104,7 @@ class Atari(Wrapper):
         if self.cfg.grayscale:
             self.read = self.ale.getScreenGrayscale
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[object, Info]:
         """Begins a new game, or goes on with the game after a lost life unless there is a seed or RESTART."""
         restart = False
         if options is not None:
@@ -123,7 +124,7 @@ class Atari(Wrapper):
             info = info | {CONTINUES: True}
         return obs, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self._repeat(action)
         self.continues = not (terminated or truncated) and self._is_life_lost()
         self.lives = self.ale.lives()
@@ -131,7 +132,7 @@ class Atari(Wrapper):
             return obs, reward, True, False, info | {CONTINUES: True}
         return obs, reward, terminated, truncated, info
 
-    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+    def _begin(self, seed: int | None, options: dict[str, object] | None) -> tuple[object, Info]:
         """Begins a new game, with a random number of no-ops."""
         frame, info = self.env.reset(seed=seed, options=options)
         noops = 0
@@ -143,7 +144,7 @@ class Atari(Wrapper):
                 frame, info = self.env.reset(options=options)
         return self._shown([self._frame(frame)]), info
 
-    def _press(self, action: int) -> tuple[Any, dict[str, Any], bool]:
+    def _press(self, action: int) -> tuple[object, Info, bool]:
         """Takes a step within a reset, and begins a new game if the step ends the game.
 
         Returns (observation, info, whether it is still the same game).
@@ -153,7 +154,7 @@ class Atari(Wrapper):
             return *self._begin(None, None), False
         return obs, info, True
 
-    def _repeat(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _repeat(self, action: Any) -> tuple[object, float, bool, bool, Info]:
         """Repeats an action for the frames of one step, until the game ends or a life that counts is lost."""
         low, high = self.cfg.frame_skip
         skip = low
@@ -162,7 +163,7 @@ class Atari(Wrapper):
         frames: list[np.ndarray] = []
         total = 0.0
         terminated = truncated = False
-        info: dict[str, Any] = {}
+        info: Info = {}
         for _ in range(skip):
             frame, reward, terminated, truncated, info = self.env.step(action)
             frames.append(self._frame(frame))
@@ -178,7 +179,7 @@ class Atari(Wrapper):
         """
         return self.cfg.terminal_on_life_loss and 0 < self.ale.lives() < self.lives
 
-    def _frame(self, frame: Any) -> Any:
+    def _frame(self, frame: object) -> Any:
         """Returns the current frame in grey or colour, as the agent's observation needs it."""
         if self.read is None:
             return frame

@@ -59,7 +59,7 @@ class SameStep:
     def load(self, tree: Tree) -> None:
         self.venv.set_extra_state(tree)  # type: ignore[attr-defined]
 
-    def step(self, actions: Any) -> Raw:
+    def step(self, actions: object) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         if not infos and not np.count_nonzero(truncated):
             return Raw(obs, reward, terminated, truncated, None, None)
@@ -83,7 +83,7 @@ class SameStep:
 class Disabled(SameStep):
     """For simulators that never reset by themselves: this adapter resets the ended rows before the step returns."""
 
-    def step(self, actions: Any) -> Raw:
+    def step(self, actions: object) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
         ended = terminated | truncated
@@ -114,7 +114,7 @@ class NextStep(SameStep):
         super().load(tree["simulator"])
         self.resetting = tree["resetting"].copy()
 
-    def step(self, actions: Any) -> Raw:
+    def step(self, actions: object) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
         was, self.resetting = self.resetting, terminated | truncated
@@ -175,7 +175,7 @@ def final_observations(
     return out
 
 
-def check_no_final(infos: dict[str, Any]) -> None:
+def check_no_final(infos: dict[str, object]) -> None:
     """Raises EnvError if infos hold final observations, which only a vector env that resets within the step reports."""
     for key in FINAL:
         if key in infos:

@@ -4,6 +4,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from rlrun.types import Info
+
 
 class NewWorld(gym.Wrapper):
     """Creates a new Box2D world for every episode, as Gymnasium's LunarLander does (Gymnasium issue 728).
@@ -13,7 +15,7 @@ class NewWorld(gym.Wrapper):
     episodes of BipedalWalker).
     """
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         core: Any = self.env.unwrapped
         core._destroy()  # before the world is replaced, because destroying bodies needs their world
         core.world = type(core.world)(gravity=core.world.gravity)

@@ -67,7 +67,7 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlrun"
 
 
-def check_source(url: Any, sha256: Any) -> None:
+def check_source(url: object, sha256: object) -> None:
     """Raises ValueError unless `url` is an https URL and `sha256` a SHA-256 in hex. Does not open the URL."""
     if not (isinstance(sha256, str) and SHA256.fullmatch(sha256)):
         raise ValueError(f"sha256={sha256}: must be 64 hex digits in lower case")

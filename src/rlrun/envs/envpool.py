@@ -22,6 +22,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import ConfigError
+from rlrun.types import Info
 
 PREPARED = {"atari", "frame_stack"}  # wrappers that EnvPool applies itself
 FRAMES = {"frameskip", "obs_type"}  # constructor arguments that only prepare single environments for these wrappers
@@ -33,7 +34,7 @@ class EnvPool(GymVectorEnv):
     Returned arrays are memory of EnvPool, which the next step may overwrite.
     """
 
-    def __init__(self, id: str, num_envs: int, **arguments: Any):
+    def __init__(self, id: str, num_envs: int, **arguments: object):
         try:
             import envpool
         except ImportError as error:
@@ -54,14 +55,14 @@ class EnvPool(GymVectorEnv):
             self.single_action_space = self.pool.action_space
         self.continues = np.zeros(self.num_envs, bool)  # whether the last step ended an episode but not the game
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         """Resets all environments. seed: a list with one seed per environment, or None."""
         if seed is not None:
             self._begin(list(seed))
         self.continues = np.zeros(self.num_envs, bool)
         return self.pool.reset()[0], {}
 
-    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
         obs, reward, terminated, truncated, infos = self.pool.step(actions)
         if self.has_lives:
             resetting = self.continues
@@ -69,11 +70,11 @@ class EnvPool(GymVectorEnv):
             infos[CONTINUES] = self.continues | resetting
         return obs, reward, terminated, truncated, infos
 
-    def close_extras(self, **_: Any) -> None:
+    def close_extras(self, **_: object) -> None:
         self.pool.close()
 
 
-def preparing(wrappers: dict[str, dict[str, Any]], limit: int | None) -> dict[str, Any]:
+def preparing(wrappers: dict[str, dict[str, Any]], limit: int | None) -> dict[str, object]:
     """Returns the wrappers `atari` and `frame_stack` as arguments of EnvPool; {} unless both are given.
 
     limit: time limit in frames, which EnvPool counts in steps. Raises ConfigError for settings that EnvPool lacks.

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from signal import Signals
 from typing import Any
 
@@ -27,7 +28,7 @@ TESTING = "testing whether a snapshot can hold its state (env.selftest=off skips
 OFF = "with env.selftest=off it is not tested whether they can be saved"
 
 
-def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given: Any = None) -> Verdict:
+def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given: object = None) -> Verdict:
     """Returns the verdict on an environment, from an earlier test or a new one.
 
     target: the function that tests a vector env, None for single environments. given: its argument, None for `recipe`.
@@ -62,7 +63,7 @@ def untested(method: Method) -> Verdict:
     )
 
 
-def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
+def examine(pipe: Connection, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
     """Runs in a worker: reports that an environment was made, then whether infos hold masks, then how it is saved."""
     slot = replace(recipe, masked=False, action_mask=False)()
     try:
@@ -77,7 +78,7 @@ def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack)
     report(pipe, self_test(replace(recipe, masked=masked, log_info=())), recipe.kwargs)
 
 
-def report(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:
+def report(pipe: Connection, found: Any, arguments: dict[str, Any]) -> None:
     """Runs in a worker: sends a result, with the versions and files that it depends on."""
     pipe.send(((found, *verdicts.needs(arguments)), None))
 
@@ -116,7 +117,7 @@ class WorkerReports:
         print(printable(line), file=sys.stderr, flush=True)
 
 
-def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: Any) -> Verdict:
+def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: object) -> Verdict:
     verdict = untested(Method(EPISODE_END, ""))
     try:
         pipe = started(target, recipe, cfg.timeout_s, given)

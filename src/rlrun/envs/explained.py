@@ -4,7 +4,6 @@ import importlib.metadata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
@@ -20,7 +19,7 @@ MUJOCO = {"gymnasium_robotics": ("robotics", "<3.12"), "dm_control": ("dm-contro
 
 
 @contextmanager
-def explained(spec: EnvSpec, kwargs: dict[str, Any], id: str) -> Iterator[None]:
+def explained(spec: EnvSpec, kwargs: dict[str, object], id: str) -> Iterator[None]:
     """Raises ConfigError with the key to change for any exception in the context. RlrunErrors pass unchanged."""
     try:
         yield

@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ class GoalRewards:
         self.env = self.functions = self.pipe = None
 
 
-def serve(pipe: Any, index: int, given: tuple[Recipe, Space, Space], things: contextlib.ExitStack) -> None:
+def serve(pipe: Connection, index: int, given: tuple[Recipe, Space, Space], things: contextlib.ExitStack) -> None:
     """Runs in a worker: receives goals and sends their rewards and terminations, until the pipe is closed."""
     recipe, achieved, desired = given
     env = recipe()
@@ -146,10 +147,10 @@ def serve(pipe: Any, index: int, given: tuple[Recipe, Space, Space], things: con
         pipe.send((functions(*goals), None))
 
 
-def _attribute(env: EnvSlot, name: str) -> Callable[..., Any] | None:
+def _attribute(env: EnvSlot, name: str) -> Callable[..., object] | None:
     """Returns a method of the environment or of the outermost wrapper that has it; None if there is none."""
     try:
-        method: Callable[..., Any] = env.get_wrapper_attr(name)
+        method: Callable[..., object] = env.get_wrapper_attr(name)
     except AttributeError:
         return None
     return method
@@ -162,7 +163,7 @@ def _samples(space: Space, count: int) -> np.ndarray:
     return np.stack([source.sample() for _ in range(count)])
 
 
-def _for_batches(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> BatchFunction:
+def _for_batches(function: Callable[..., object], achieved: np.ndarray, desired: np.ndarray) -> BatchFunction:
     """Returns a function of goals [batch, *goal] with the results [batch] of `function` for each row.
 
     The function itself is called with whole batches if this gives the same results for these goals. Raises what the
@@ -178,10 +179,10 @@ def _for_batches(function: Callable[..., Any], achieved: np.ndarray, desired: np
     return partial(_at_once, function)
 
 
-def _at_once(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+def _at_once(function: Callable[..., object], achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
     """Returns the results [batch] of a function that takes batches; [batch, 1] is accepted too."""
     return np.asarray(function(achieved, desired, {})).reshape(len(achieved))
 
 
-def _by_rows(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> list[float]:
+def _by_rows(function: Callable[..., object], achieved: np.ndarray, desired: np.ndarray) -> list[float]:
     return [number("its result", function(a, d, {})) for a, d in zip(achieved, desired, strict=True)]

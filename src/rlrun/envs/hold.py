@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun.settings import Fraction, Units, config, register
+from rlrun.types import Info
 
 HELD = "rlrun.held"  # key of infos
 
@@ -39,12 +40,12 @@ class Hold(gym.Wrapper):
         self.action_space = gym.spaces.Tuple((gym.spaces.Discrete(cfg.max_steps), env.action_space))
         self.random = np.random.default_rng(0)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         if seed is not None:
             self.random = np.random.default_rng(seed)
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[object, Any, bool, bool, Info]:
         k, held_action = action
         limit = int(np.asarray(k).item()) + 1
         total: Any = 0.0
@@ -60,7 +61,7 @@ class Hold(gym.Wrapper):
         return obs, total, terminated, truncated, info | {HELD: Held(n_steps, drawn)}
 
 
-def holds(env: Any) -> bool:
+def holds(env: gym.Env) -> bool:
     """Returns whether a step of an environment may last several steps of the environment that it wraps."""
     try:
         return bool(env.get_wrapper_attr("holds"))

@@ -116,7 +116,7 @@ class Recipe:
             time["max_episode_steps"] = min([own, *limits])
         return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
-    def at(self, index: int, **task: Any) -> "Recipe":
+    def at(self, index: int, **task: object) -> "Recipe":
         """Returns a copy for the environment with this index; `task` overrides constructor arguments."""
         return replace(self, index=index, kwargs=self.kwargs | task)
 
@@ -204,7 +204,7 @@ def _absence(holder: Any, name: str) -> str:
     return text
 
 
-def _is_env_class(found: Any) -> bool:
+def _is_env_class(found: object) -> bool:
     return isinstance(found, type) and issubclass(found, gym.Env)
 
 
@@ -234,7 +234,7 @@ def _hint(module: str | None, name: str) -> str:
     return ""
 
 
-def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.Env) -> gym.Env:
+def _wrapped(wrapper: Callable[[object, gym.Env], gym.Env], config: object, env: gym.Env) -> gym.Env:
     """Returns `env` in a wrapper.
 
     Raises ValueError if the wrapper is training_only but changes the spaces or the shape of rewards.
@@ -249,7 +249,7 @@ def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.E
     return outer
 
 
-def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) -> gym.Env:
+def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, object]) -> gym.Env:
     """Returns the environment from `gym.make`, with fixes that make ALE's sticky actions and Box2D deterministic."""
     entry = str(spec.entry_point)
     sticky = (spec.kwargs | kwargs).get(STICKY, STICKY_DEFAULT)
@@ -312,7 +312,7 @@ def _in_torch(id: str) -> EnvSpec:
     return replace(find(id), vector_entry_point=suite.ENTRY_POINTS[id])
 
 
-def _check_draws(creator: Any, id: str, mode: Any) -> None:
+def _check_draws(creator: object, id: str, mode: object) -> None:
     """Raises ConfigError if the environment's class does not declare this render mode.
 
     Nothing is checked if the entry point is a function, which has no metadata.
@@ -328,7 +328,7 @@ def _check_draws(creator: Any, id: str, mode: Any) -> None:
         raise ConfigError(line)
 
 
-def entry_point(entry: Any) -> Any:
+def entry_point(entry: object) -> Any:
     """Returns the function or class of an entry point in Gymnasium's registry; the text `module:name` is imported."""
     if isinstance(entry, str):
         return load_env_creator(entry)

@@ -8,6 +8,7 @@ those of single environments, and a reset may consume a step (`autoreset.NextSte
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from rlrun.envs.state import Tree
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import form_of
 from rlrun.errors import ConfigError, RunError
+from rlrun.types import Info
 
 
 class Native(VectorWrapper):
@@ -38,7 +40,7 @@ class Native(VectorWrapper):
         super().__init__(venv or make())
         self.make = make
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         """Resets the vector env. `seed` is None or one seed per environment; these are combined into one."""
         if seed is not None:
             seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0] >> 1)
@@ -81,7 +83,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
     return Native(make, venv), verdict
 
 
-def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
+def examine_simulator(pipe: Connection, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
     """Runs the self-test of a vector env in a worker, and reports the result as `examination.examine` does."""
     recipe, make = given
     with explained(recipe.spec, recipe.kwargs, recipe.id):
@@ -98,7 +100,7 @@ def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], A
 
 
 def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     limit = recipe.max_episode_steps or recipe.spec.max_episode_steps
     prepared = preparing(cfg.wrappers, limit)
     if limit is not None:

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rlrun.envs.actions import leaves, nested, values
 from rlrun.envs.returned import ReturnedError
 from rlrun.errors import ConfigError
-from rlrun.types import MASK
+from rlrun.types import MASK, Info
 
 METHOD = "action_masks"  # the method that MaskablePPO of sb3-contrib calls
 LATE_MASK = (
@@ -55,15 +55,15 @@ class ObsAdapter(gym.Wrapper):
                 space = WithMask(entries)
         self.observation_space = space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         obs, info = self.env.reset(seed=seed, options=options)
         return self._adapted(obs, info), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._adapted(obs, info, bool(terminated)), reward, terminated, truncated, info
 
-    def _adapted(self, obs: Any, info: dict[str, Any], terminated: bool = False) -> Any:
+    def _adapted(self, obs: object, info: Info, terminated: bool = False) -> Any:
         value = in_dicts(obs)
         if not self.masked:
             return value
@@ -133,7 +133,7 @@ def ignores_masks(env: gym.Env) -> bool:
     return bool(_sizes(env.action_space)) and not (isinstance(env, ObsAdapter) and env.masked)
 
 
-def mask_method(env: gym.Env) -> Callable[[], Any] | None:
+def mask_method(env: gym.Env) -> Callable[[], object] | None:
     """Returns the method of an environment or a wrapper that returns the current action mask, None if there is none."""
     try:
         method = env.get_wrapper_attr(METHOD)
@@ -142,7 +142,7 @@ def mask_method(env: gym.Env) -> Callable[[], Any] | None:
     return method if callable(method) else None
 
 
-def read_mask(space: Any, mask: Any, may_be_empty: bool = False) -> np.ndarray:
+def read_mask(space: gym.Space, mask: object, may_be_empty: bool = False) -> np.ndarray:
     """Returns a mask, in the form that `Space.sample` takes or flat, as one vector [choices]; None allows everything.
 
     may_be_empty: whether it may allow no action, as after the end of an episode. Raises ReturnedError for other sizes
@@ -154,7 +154,7 @@ def read_mask(space: Any, mask: Any, may_be_empty: bool = False) -> np.ndarray:
     return _mask_of(space, mask, may_be_empty)
 
 
-def sample(space: Any, obs: Any) -> Any:
+def sample(space: gym.Space, obs: object) -> Any:
     """Returns a random action that the mask in an adapted observation allows."""
     if not (_sizes(space) and isinstance(obs, dict) and MASK in obs):
         return space.sample()
@@ -176,7 +176,7 @@ def _sampled(space: Any, masks: list[np.ndarray]) -> Any:
     return (np.reshape(drawn, space.shape) + getattr(space, "start", 0)).astype(space.dtype)
 
 
-def _mask_of(space: Any, mask: Any, may_be_empty: bool) -> np.ndarray:
+def _mask_of(space: gym.Space, mask: object, may_be_empty: bool) -> np.ndarray:
     """Does the work of `read_mask` for a mask that is one array, or nested lists."""
     sizes = _sizes(space)
     if mask is None:
@@ -203,7 +203,7 @@ def _mask_of(space: Any, mask: Any, may_be_empty: bool) -> np.ndarray:
     return allowed.astype(np.int8)
 
 
-def _sizes(space: Any) -> list[int]:
+def _sizes(space: gym.Space) -> list[int]:
     """Returns the number of choices for every discrete part of an action: n for Discrete, 2 for each bit of
     MultiBinary, nothing for a Box."""
     match space:
@@ -227,7 +227,7 @@ def _space(space: gym.Space) -> gym.Space:
     return space
 
 
-def in_dicts(obs: Any) -> Any:
+def in_dicts(obs: object) -> Any:
     """Returns an observation with its tuples as dicts with the keys "0", "1", ..."""
     if isinstance(obs, tuple):
         return {str(place): in_dicts(part) for place, part in enumerate(obs)}

@@ -25,7 +25,7 @@ def origin(cfg: EnvConfig, recipe: Recipe) -> Origin:
     return plain
 
 
-def is_elsewhere(recorded: Any, here: Origin) -> bool:
+def is_elsewhere(recorded: object, here: Origin) -> bool:
     """Returns whether a data set was recorded in another environment, or under other wrappers."""
     return not isinstance(recorded, dict) or any(recorded.get(key) != here[key] for key in ("id", "wrappers"))
 
@@ -46,13 +46,13 @@ def difference(recorded: Origin, here: Origin) -> str | None:
     return None
 
 
-def _shown(values: dict[str, Any], name: str) -> str:
+def _shown(values: dict[str, object], name: str) -> str:
     if name not in values:
         return "the default"
     return json.dumps(values[name])
 
 
-def _defaults(recipe: Recipe) -> dict[str, Any]:
+def _defaults(recipe: Recipe) -> dict[str, object]:
     """Returns the default values of the constructor's parameters; parameters without a default are left out."""
     creator = entry_point(recipe.spec.entry_point or recipe.spec.vector_entry_point)
     try:

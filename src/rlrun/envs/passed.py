@@ -8,7 +8,6 @@ import copy
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import gymnasium as gym
 
@@ -17,7 +16,7 @@ from rlrun.errors import ConfigError
 
 
 @contextmanager
-def passed(env: Any) -> Iterator[str | None]:
+def passed(env: object) -> Iterator[str | None]:
     """As a context manager, registers an environment and yields its id.
 
     env: a class or a function that makes an environment; an environment, of which every environment of the run is a
@@ -38,7 +37,7 @@ def passed(env: Any) -> Iterator[str | None]:
             gym.registry[id] = outer
 
 
-def check_same(env: Any, trained_with: str) -> None:
+def check_same(env: object, trained_with: str) -> None:
     """Raises ConfigError if an environment is passed for a run that was trained with a name or with another object.
 
     trained_with: the id of the run's environment.
@@ -54,7 +53,7 @@ def check_same(env: Any, trained_with: str) -> None:
         raise ConfigError(f"env={name}: the run was trained with {trained_with}; pass the object of that name")
 
 
-def _maker(env: Any) -> tuple[str, Callable[..., gym.Env]]:
+def _maker(env: object) -> tuple[str, Callable[..., gym.Env]]:
     """Returns a name for the id, and a function that makes the environment."""
     if isinstance(env, gym.Env):
         return _name(type(env.unwrapped).__name__), lambda **kwargs: _copied(env, kwargs)
@@ -71,7 +70,7 @@ def _name(text: str) -> str:
     return re.sub(r"\W", "", text) or "Env"
 
 
-def _copied(env: gym.Env, kwargs: dict[str, Any]) -> gym.Env:
+def _copied(env: gym.Env, kwargs: dict[str, object]) -> gym.Env:
     """Returns a deep copy of an environment. Raises ConfigError if it cannot be copied or gets arguments."""
     kwargs = {key: value for key, value in kwargs.items() if value is not None}
     if kwargs:

@@ -15,6 +15,7 @@ from rlrun.envs.make import Recipe
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
 from rlrun.envs.wrappers import CONTINUES
 from rlrun.nested import index as rows_of
+from rlrun.types import Info
 
 
 class VectorPool(VectorEnv):
@@ -40,7 +41,7 @@ class VectorPool(VectorEnv):
         self.idle: Container[int] = ()  # rows that the next step skips
         self.begun: list[int] | None = None  # rows whose step `begin` has started; None: no step was begun
 
-    def call(self, index: int, method: str, *given: Any) -> None:
+    def call(self, index: int, method: str, *given: object) -> None:
         """Starts a call of `EnvSlot.method(*given)` in one row. Raises EnvError."""
         raise NotImplementedError
 
@@ -55,18 +56,18 @@ class VectorPool(VectorEnv):
         """Makes a new environment in this row. Raises EnvError."""
         raise NotImplementedError
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[object, Info]:
         """Starts new episodes. seed: a list with one seed per environment, or None."""
         self.each("start", seed or [None] * self.num_envs, [options] * self.num_envs)
         return self.observations, {}
 
-    def begin(self, actions: Any) -> None:
+    def begin(self, actions: object) -> None:
         """Starts a step of every environment, to be completed by `step`. actions: [num_envs, ...]."""
         if not isinstance(actions, np.ndarray):
             actions = [single(self.single_action_space, actions, index) for index in range(self.num_envs)]
         self.begun = self._call_each("advance", actions, idle=self.idle)
 
-    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
         """Steps all environments, or completes the step that `begin` started."""
         if self.begun is None:
             self.begin(actions)
@@ -103,14 +104,14 @@ class VectorPool(VectorEnv):
         if form != self.form:
             raise EnvError(index, "its spaces or its reward shape differ from those of the first environment")
 
-    def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
+    def each(self, method: str, *columns: Sequence[object] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """Calls `EnvSlot.method` in all rows. Row i gets item i of every column as arguments.
 
         Returns one result per row, None for lost and idle rows.
         """
         return self._results(self._call_each(method, *columns, idle=idle))
 
-    def _call_each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int]) -> list[int]:
+    def _call_each(self, method: str, *columns: Sequence[object] | np.ndarray, idle: Container[int]) -> list[int]:
         """Starts the calls of `each`. Returns the rows that were called."""
         called = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
         for index in called:
@@ -182,10 +183,10 @@ class SyncPool(VectorPool):
         except BaseException:
             self.close_extras()
             raise
-        self.results: list[Any] = [None] * self.num_envs
+        self.results: list[object] = [None] * self.num_envs
         self.observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
-    def call(self, index: int, method: str, *given: Any) -> None:
+    def call(self, index: int, method: str, *given: object) -> None:
         slot = self.slots[index]
         try:
             result = getattr(slot, method)(*given)
@@ -210,7 +211,7 @@ class SyncPool(VectorPool):
             raise fault(index, error) from error
         self.slots[index].recording = self.recording
 
-    def close_extras(self, **_: Any) -> None:
+    def close_extras(self, **_: object) -> None:
         for slot in self.slots:
             with contextlib.suppress(Exception):
                 slot.close()

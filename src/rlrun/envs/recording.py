@@ -51,7 +51,7 @@ class VideoRecorder(gym.Wrapper):
             self._shoot()
         return answer
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> Any:
         answer = self.env.step(action)
         if self.is_filming:
             self._shoot()
@@ -105,19 +105,19 @@ class EpisodeRecorder(gym.Wrapper):
     An episode has one observation more than actions. An episode that is not finished is dropped.
     """
 
-    def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, Any]], None]):
+    def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, object]], None]):
         super().__init__(env)
         self.left, self.keep = episodes, keep
         self.seed: int | None = None
-        self.observations: list[Any] = []
-        self.steps: list[tuple[Any, Any, bool, bool]] = []
+        self.observations: list[object] = []
+        self.steps: list[tuple[object, object, bool, bool]] = []
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> Any:
         answer = self.env.reset(seed=seed, options=options)
         self.seed, self.observations, self.steps = seed, [_copy(answer[0])], []
         return answer
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: object) -> Any:
         answer = self.env.step(action)
         if self.left:
             obs, reward, terminated, truncated, _ = answer
@@ -212,13 +212,13 @@ class DataSet:
         )
         self._storage.update_metadata(about | {"dataset_id": folder.name, "minari_version": __version__})
 
-    def add(self, episode: dict[str, Any]) -> None:
+    def add(self, episode: dict[str, object]) -> None:
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
         self._storage.update_episodes([EpisodeBuffer(**episode)])
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, tuple):

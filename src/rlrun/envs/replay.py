@@ -24,13 +24,13 @@ NOT_RECORDED = "the beginning of its episode was not recorded"
 class RecordedEpisode:
     """The record of the current episode. Every step adds an action, up to MAX_BYTES, and sets `obs`."""
 
-    def __init__(self, before: Tree | None, seed: int | None, options: dict[str, Any] | None):
+    def __init__(self, before: Tree | None, seed: int | None, options: dict[str, object] | None):
         self.before = before  # from `save_before_reset`; None if it is the first episode of a new environment
         self.seed, self.options = seed, options  # arguments of the reset
         self.actions = bytearray()
         self.obs: Any = None  # the last observation
 
-    def add(self, action: Any) -> None:
+    def add(self, action: object) -> None:
         if len(self.actions) <= MAX_BYTES:
             self.actions += encoded(action)
 
@@ -47,7 +47,7 @@ def recorded(tree: Tree) -> bool:
     return "actions" in tree
 
 
-def play(env: gym.Env, obs: Any, tree: Tree, replay_limit_s: float) -> None:
+def play(env: gym.Env, obs: object, tree: Tree, replay_limit_s: float) -> None:
     """Replays the actions of a saved episode in `env`, which was reset as when it was recorded. obs: from that reset.
 
     Raises NotSavableError if the last observation differs in any bit from the recorded one, or if the replay takes
@@ -80,7 +80,7 @@ def encoded(action: Any) -> bytes:
     return action.tobytes()  # type: ignore[no-any-return]
 
 
-def decoded(space: Any, data: bytes) -> list[Any]:
+def decoded(space: gym.Space, data: bytes) -> list[Any]:
     """Returns the actions of a space from the bytes of several, one after the other. Raises ValueError."""
     parts = [np.dtype((part.dtype, part.shape)) for _, part in leaves(space)]
     record = np.dtype([(str(place), part) for place, part in enumerate(parts)])
@@ -91,12 +91,12 @@ def decoded(space: Any, data: bytes) -> list[Any]:
     return actions
 
 
-def digest(obs: Any) -> np.ndarray:
+def digest(obs: object) -> np.ndarray:
     """Returns the SHA-256 of an observation, [32] uint8; equal only if two observations have the same bits."""
     return np.frombuffer(hashlib.sha256(repr(raw(obs)).encode()).digest(), np.uint8).copy()
 
 
-def raw(obs: Any) -> Any:
+def raw(obs: object) -> Any:
     """Returns an observation with its arrays as bytes and its dicts as lists of (key, value), sorted by key."""
     if isinstance(obs, dict):
         return [(key, raw(obs[key])) for key in sorted(obs)]

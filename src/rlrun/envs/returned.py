@@ -19,7 +19,7 @@ class ReturnedError(ValueError):
     """An environment returned a value of a wrong form. The message is one line."""
 
 
-def check_observation(space: Space, obs: Any, keys: tuple[str, ...] = ()) -> None:
+def check_observation(space: Space, obs: object, keys: tuple[str, ...] = ()) -> None:
     """Raises ReturnedError if storing an observation with the dtype of its space could change its shape or a value.
 
     A space of whole numbers takes no floats. A discrete value must also lie in its space. A value of a Box may be
@@ -50,7 +50,7 @@ def batched(space: Space, num_envs: int) -> Space:
     return batch_space(space, num_envs)
 
 
-def check_rows(name: str, values: Any, shape: tuple[int, ...], kinds: str) -> None:
+def check_rows(name: str, values: object, shape: tuple[int, ...], kinds: str) -> None:
     """Raises ReturnedError if results of a vector env are no array of this shape, with a dtype of these kinds."""
     if not isinstance(values, np.ndarray):
         raise ReturnedError(f"{name} is a {type(values).__name__}, but must be an array of shape {shape}")
@@ -95,7 +95,7 @@ def number(name: str, value: Any) -> float:
     raise ReturnedError(f"{name} {_shown(value)} instead of being a number")
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """Returns a bool, also given as 0 or 1 or as the only element of an array. Raises ReturnedError."""
     if value is True or value is False:
         return value
@@ -107,7 +107,7 @@ def flag(name: str, value: Any) -> bool:
     return found == 1.0
 
 
-def fraction(name: str, value: Any) -> float:
+def fraction(name: str, value: object) -> float:
     """Returns a number from 0 to 1; a bool is 0 or 1. Raises ReturnedError."""
     found = number(name, value)
     if not 0.0 <= found <= 1.0:
@@ -138,7 +138,7 @@ def _inside(space: Any, values: Any) -> Any:
     return (values >= space.start) & (values - space.start < count)
 
 
-def _check_array(space: Any, values: np.ndarray, keys: tuple[str, ...]) -> None:
+def _check_array(space: Space, values: np.ndarray, keys: tuple[str, ...]) -> None:
     """Does the work of `check_observation` for one entry, whatever its dtype."""
     dtype = np.dtype(space.dtype)
     kinds = WHOLE
@@ -160,7 +160,7 @@ def _check_array(space: Any, values: np.ndarray, keys: tuple[str, ...]) -> None:
     raise ReturnedError(f"{_name((*keys, *place))} is {values[place]}, but its {_allowed(space, place)}")
 
 
-def _allowed(space: Any, place: tuple[int, ...]) -> str:
+def _allowed(space: Space, place: tuple[int, ...]) -> str:
     """Returns the values that a space allows at a place, as text."""
     lowest, highest = 0, 1
     if isinstance(space, spaces.Discrete):
@@ -173,6 +173,6 @@ def _allowed(space: Any, place: tuple[int, ...]) -> str:
     return f"{type(space).__name__} of {space.dtype} has whole numbers from {lowest} to {highest}"
 
 
-def _name(keys: tuple[Any, ...]) -> str:
+def _name(keys: tuple[object, ...]) -> str:
     """Returns the name of an entry of an observation: "its observation['camera'][0]"."""
     return "its observation" + "".join(f"[{key!r}]" for key in keys)

@@ -13,9 +13,10 @@ import numpy as np
 
 from rlrun.envs.returned import reward
 from rlrun.settings import config, register
+from rlrun.types import Info
 
 
-def reward_shape(env: Any) -> tuple[int, ...]:
+def reward_shape(env: object) -> tuple[int, ...]:
     """Returns (components,) if the rewards of an environment are vectors, and () if they are scalars.
 
     For a vector environment it returns the shape for a single environment. Raises ValueError if `reward_space` is not
@@ -52,7 +53,7 @@ class LinearReward(gym.Wrapper):
             raise ValueError(f"linear_reward: {len(cfg.weights)} weights for rewards of shape {reward_shape(env)}")
         self.weights = np.asarray(cfg.weights, np.float64)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return obs, float(self.weights @ np.asarray(reward)), terminated, truncated, info
 
@@ -76,7 +77,7 @@ class OwnReward(gym.Wrapper):
         self.shape = reward_shape(self.env)
         self.total = np.zeros(math.prod(self.shape))
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         answer = self.env.step(action)
         own = np.asarray(reward(answer[1], self.shape), np.float32)  # float32, as the rewards of the agent
         self.total = self.total + own.ravel()

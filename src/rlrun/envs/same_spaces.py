@@ -1,7 +1,5 @@
 """Describes the spaces of environments as text, to compare those of a training with those of an evaluation."""
 
-from typing import Any
-
 import numpy as np
 from gymnasium import Space, spaces
 
@@ -15,7 +13,7 @@ def described(spec: Spec) -> dict[str, str]:
     return {"observations": observations(spec.obs), "actions": actions(spec.shown_action)}
 
 
-def difference(trained: Any, here: dict[str, str]) -> str | None:
+def difference(trained: object, here: dict[str, str]) -> str | None:
     """Returns how the first space differs, such as "actions are Discrete(2), but Discrete(3) in training", or None.
 
     trained: as `described`, from an untrusted file; None if it is not known.
@@ -42,7 +40,7 @@ def _form(space: Space) -> str:
     return str(space)
 
 
-def actions(space: Any) -> str:
+def actions(space: Space) -> str:
     """Returns an action space as text. Bounds have six digits, because simulators round them to single precision."""
     match space:
         case spaces.Dict():

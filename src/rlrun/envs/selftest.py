@@ -56,7 +56,7 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
     return Method(EPISODE_END, "; ".join(dict.fromkeys(reasons)), unrepeatable)
 
 
-def simulator_self_test(make: Callable[[], Any]) -> Method:
+def simulator_self_test(make: Callable[[], object]) -> Method:
     """Returns NATIVE or EPISODE_END for a vector env with the methods `get_extra_state` and `set_extra_state`."""
     unrepeatable = _unrepeatable(make, _play_together)
     reason = _failure(_saved_together, make)
@@ -66,7 +66,7 @@ def simulator_self_test(make: Callable[[], Any]) -> Method:
 
 
 @contextlib.contextmanager
-def _pair(make: Callable[[], Any]) -> Iterator[list[Any]]:
+def _pair(make: Callable[[], object]) -> Iterator[list[Any]]:
     """As a context manager, yields two new instances, and closes them at the end."""
     made: list[Any] = []
     try:
@@ -79,7 +79,7 @@ def _pair(make: Callable[[], Any]) -> Iterator[list[Any]]:
                 env.close()
 
 
-def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
+def _failure(test: Callable[[object, object], str], make: Callable[[], object]) -> str:
     """Runs a test with two instances. Returns why it failed, or "" if it passed."""
     try:
         with _pair(make) as made:
@@ -88,7 +88,7 @@ def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
         return f"its self-test failed ({line(error)})"
 
 
-def _unrepeatable(make: Callable[[], Any], play: Callable[..., "Played"]) -> str:
+def _unrepeatable(make: Callable[[], object], play: Callable[..., "Played"]) -> str:
     """Returns `Method.unrepeatable`, or "" if the environment fails, because the tests of methods then fail too."""
     with contextlib.suppress(Exception), _pair(make) as (one, other):
         return _compared(one, other, play)
@@ -118,7 +118,7 @@ def _compared(one: Any, other: Any, play: Callable[..., "Played"]) -> str:
     )
 
 
-def _attributes(env: Any) -> dict[str, Any]:
+def _attributes(env: object) -> dict[str, object]:
     """Returns the attributes of all wrappers of an instance and of the environment in them, by name; see `_comparable`.
 
     Attributes that a saved state cannot hold are left out.
@@ -143,7 +143,7 @@ def _comparable(tree: state.Tree) -> Any:
     return tree
 
 
-def _actions(env: Any) -> gym.Space:
+def _actions(env: gym.Env) -> gym.Space:
     """Returns a seeded copy of an action space, as the environment may sample from its own."""
     space = copy.deepcopy(env.action_space)
     space.seed(0)
@@ -190,7 +190,7 @@ class Played(NamedTuple):
     """The record of some steps."""
 
     seen: list[Any]  # observations and rewards as bytes, and the flags terminated and truncated
-    actions: list[Any]
+    actions: list[object]
     obs: Any  # the last observation
 
 
@@ -214,7 +214,7 @@ def _play(env: EnvSlot, obs: Any, actions: list[Any] | gym.Space, reset_at: int 
     return Played(seen, taken, obs)
 
 
-def _play_together(env: Any, obs: Any, actions: list[Any] | gym.Space) -> Played:
+def _play_together(env: gym.Env, obs: Any, actions: list[object] | gym.Space) -> Played:
     """Takes STEPS steps of a vector env with `actions`, or with actions drawn from a space."""
     if isinstance(actions, gym.Space):
         actions = [actions.sample() for _ in range(STEPS)]

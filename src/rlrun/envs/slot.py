@@ -24,7 +24,7 @@ from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import nearest, printable
 from rlrun.imports import traced
 from rlrun.schedules.attribute import Attribute, ScheduledAttributeError
-from rlrun.types import MASK
+from rlrun.types import MASK, Info
 
 PARAMETERS = "env.schedule"  # key of reset options and of saved states for scheduled attributes: {name: value}
 LOST = "lost"  # a tree {LOST: reason} stands for a state that could not be saved
@@ -103,7 +103,7 @@ class EnvSlot(gym.Wrapper):
         """The spaces of the environment and the shape of its rewards."""
         return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env))
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         if not self.recording:
             self.episode = None
         elif self.episode is not None:
@@ -131,7 +131,7 @@ class EnvSlot(gym.Wrapper):
             self.episode.obs = obs
         return obs, reward, terminated, truncated, {}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         before = None
         if self.recording and self.begun:
             before = self._with_parameters(state.save_before_reset(self.env))
@@ -145,7 +145,7 @@ class EnvSlot(gym.Wrapper):
         self.begun = True
         return obs, {}
 
-    def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
+    def advance(self, action: object) -> tuple[object, tuple[object, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
         Returns (obs to act on next, (reward, terminated, truncated, held, logged, success, final, own_return,
@@ -162,7 +162,7 @@ class EnvSlot(gym.Wrapper):
         logged = [*logged, *take_logged()]
         return obs, (reward, terminated, truncated, held, logged, success, final, own_return, self.continues)
 
-    def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
+    def start(self, seed: int | None, options: dict[str, object] | None) -> tuple[object, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
         return self.reset(seed=seed, options=options)[0], None
 
@@ -289,17 +289,18 @@ class EnvSlot(gym.Wrapper):
             recorder.restart()
         return obs
 
-    def _read(self, info: dict[str, Any]) -> None:
+    def _read(self, info: Info) -> None:
         """Keeps what the infos of a step report. Raises ReturnedError."""
         self._check_mask(info)
-        self.held = info.get(HELD)
+        held: Any = info.get(HELD)
+        self.held = held
         if self.held is not None:
             self.held = self.held._replace(reward=read_reward(self.held.reward, self.reward_shape))
         self.success = reported_success(info)
         if self.log_info:
             self.logged = self.logged + self._info_numbers(info)
 
-    def _info_numbers(self, info: dict[str, Any]) -> Logged:
+    def _info_numbers(self, info: Info) -> Logged:
         """Returns the entries of infos that `env.log_info` names. A step that does not report success logs 0."""
         found = []
         for key in self.log_info:
@@ -321,7 +322,7 @@ class EnvSlot(gym.Wrapper):
                 logging.getLogger(__name__).warning("%s", printable(line))
         self.absent = set()
 
-    def _check_mask(self, info: dict[str, Any]) -> None:
+    def _check_mask(self, info: Info) -> None:
         """Raises ReturnedError for a mask that would not be used."""
         if self.refuses_masks and MASK in info:
             raise ReturnedError(LATE_MASK)
@@ -350,7 +351,7 @@ def owner(env: gym.Env, path: str) -> gym.Env:
     return env.unwrapped
 
 
-def reported_success(info: dict[str, Any]) -> float | None:
+def reported_success(info: Info) -> float | None:
     """Returns the success that an info reports, from 0 to 1; None if it does not. Raises ReturnedError."""
     for key in SUCCESS:
         value = info.get(key)

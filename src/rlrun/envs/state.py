@@ -83,7 +83,7 @@ def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
         assign(layer, saved)
 
 
-def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str, Tree]:
+def attributes(layer: object, kinds: type | tuple[type, ...] = object) -> dict[str, Tree]:
     """Returns the attributes of one layer that are of these types and that a tree can hold; others are left out."""
     found = {}
     for name, value in vars(layer).items():
@@ -95,7 +95,7 @@ def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str,
     return found
 
 
-def assign(layer: Any, saved: dict[str, Tree]) -> None:
+def assign(layer: object, saved: dict[str, Tree]) -> None:
     """Sets the attributes of a layer to values from `attributes`.
 
     These may come from an untrusted file. Therefore NotSavableError is raised if a value has another type than the
@@ -135,7 +135,7 @@ def is_method(layer: type, name: str) -> bool:
     return inspect.isroutine(found) or isinstance(found, property | staticmethod | classmethod)
 
 
-def _fits(now: Any, saved: Any) -> bool:
+def _fits(now: object, saved: object) -> bool:
     """Returns whether a saved value may replace the current one.
 
     Both must be of the same kind, or one of them is None. An environment or a space is never replaced.
@@ -147,7 +147,7 @@ def _fits(now: Any, saved: Any) -> bool:
     return any(isinstance(now, kind) and isinstance(saved, kind) for kind in KINDS)
 
 
-def _differs(now: Any, saved: Any) -> bool:
+def _differs(now: object, saved: object) -> bool:
     """Returns whether two values differ. Only values of the types in PLAIN are compared; others count as equal."""
     return type(now) in PLAIN and repr(now) != repr(saved)
 
@@ -183,7 +183,7 @@ def encode(value: Any, depth: int = 0) -> Tree:
     raise NotSavableError(type(value).__name__)
 
 
-def decode(tree: Tree, now: Any = None) -> Any:
+def decode(tree: Tree, now: object = None) -> Any:
     """Returns the value of a tree.
 
     now: the current value. If it is a generator or a space it is updated in place, because other objects may share it.
@@ -227,13 +227,13 @@ def _decode_random(now: Any, state: list[Any]) -> random.Random:
     return now
 
 
-def _decode_moments(now: Any, parts: list[Tree]) -> RunningMeanStd:
+def _decode_moments(now: object, parts: list[Tree]) -> RunningMeanStd:
     moments = RunningMeanStd()
     moments.mean, moments.var, moments.count = map(decode, parts)
     return moments
 
 
-def _decode_space(now: Any, generator: Tree, parts: list[Tree]) -> gym.Space:
+def _decode_space(now: object, generator: Tree, parts: list[Tree]) -> gym.Space:
     if not isinstance(now, gym.Space):
         raise NotSavableError("a space was saved that the environment no longer has")
     now._np_random = decode(generator, now._np_random)

@@ -20,7 +20,7 @@ class CompressFileError(OSError):
 class CompressFile(io.RawIOBase):
     """Unpacks an open .Z file, which must be at its first byte, while it is read."""
 
-    def __init__(self, file: Any):
+    def __init__(self, file: object):
         super().__init__()
         self.chunks = decoded(file)
         self.chunk = b""

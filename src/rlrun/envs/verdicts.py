@@ -59,7 +59,7 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
     """
     spec = recipe.spec
     try:
-        about: dict[str, Any] = {
+        about: dict[str, object] = {
             "id": recipe.id,
             "entry_points": [_name(spec.entry_point), _name(spec.vector_entry_point)],
             "kwargs": spec.kwargs | recipe.kwargs,
@@ -119,14 +119,14 @@ def keep(verdict: Verdict) -> None:
         replace_text(path, json.dumps(dataclasses.asdict(verdict)))
 
 
-def recall(values: Any) -> None:
+def recall(values: object) -> None:
     """Adds the verdict that a run has stored in its own folder, in this process only."""
     verdict = _parsed(values)
     if verdict is not None and verdict.about is not None:
         _recalled[verdict.about] = verdict
 
 
-def needs(arguments: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]:
     """Returns what a verdict depends on: `Verdict.versions` and `Verdict.files`.
 
     These cover everything that this process has imported, and files that an environment's arguments name.
@@ -162,7 +162,7 @@ def _read(about: str) -> Verdict | None:
         return None
 
 
-def _parsed(values: Any) -> Verdict | None:
+def _parsed(values: object) -> Verdict | None:
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         return None
     try:

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any
@@ -64,7 +66,7 @@ class TimedPipe:
     They raise DiedError if the worker has died, and SilentError if it does not respond within `timeout_s`.
     """
 
-    def __init__(self, pipe: Any, index: int, process: Any, timeout_s: float):
+    def __init__(self, pipe: Connection, index: int, process: BaseProcess, timeout_s: float):
         self.pipe, self.index, self.process, self.timeout_s = pipe, index, process, timeout_s
         seconds, micros = divmod(max(1, round(timeout_s * 1e6)), 1_000_000)
         # these socket options limit every read and write, so a message that is sent only in part also times out
@@ -211,7 +213,7 @@ class AsyncPool(VectorPool):
             self.close(terminate=True)
             raise
 
-    def call(self, index: int, method: str, *given: Any) -> None:
+    def call(self, index: int, method: str, *given: object) -> None:
         self.late = False
         self.pipes[index].send((method, given))
 
@@ -230,7 +232,7 @@ class AsyncPool(VectorPool):
         self._admit(index, self._form(index))
         self.result(index)
 
-    def close_extras(self, terminate: bool = False, **_: Any) -> None:
+    def close_extras(self, terminate: bool = False, **_: object) -> None:
         """Ends all workers. They have `timeout_s` to close their environments; with `terminate` they are killed."""
         for pipe in self.pipes:
             pipe.close()  # the worker gets an EOFError and leaves its loop
@@ -289,7 +291,7 @@ def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, 
     return observations, used
 
 
-def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
+def work(pipe: Connection, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
     """Runs in a worker of a pool: calls the requested methods of its EnvSlot until the pipe is closed or one raises."""
     slot = recipe()
     things.callback(slot.close)
@@ -307,7 +309,7 @@ def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) ->
             put(observations, index, obs)
 
 
-def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any, safe_path: str | None) -> None:
+def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Connection, safe_path: str | None) -> None:
     """Runs in every worker: receives the argument of `target`, calls it, and sends an error through the pipe."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -328,7 +330,7 @@ def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any
                 pipe.send((None, fault(index, error)))
 
 
-def _read(pipe: Any, index: int, modules: list[str]) -> Any:
+def _read(pipe: Connection, index: int, modules: list[str]) -> Any:
     """Receives the argument of `target`. Imports the user's modules first, in the way the run imported them."""
     try:
         for module in modules:
@@ -351,7 +353,7 @@ def _memory(size: int) -> int:
     return descriptor
 
 
-def _received(pipe: Any, size: int) -> mmap.mmap:
+def _received(pipe: Connection, size: int) -> mmap.mmap:
     with socket.socket(fileno=os.dup(pipe.fileno())) as end:
         _, (descriptor, *_), *_ = socket.recv_fds(end, 1, 1)
     try:

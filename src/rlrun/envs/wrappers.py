@@ -18,6 +18,7 @@ import numpy as np
 from rlrun.envs.rewards import LinearReward, OwnReward
 from rlrun.settings import NonNegativeInt, PositiveInt, Units, config, register
 from rlrun.settings.registry import lookup
+from rlrun.types import Info
 
 # Some ends are ends for the agent only, such as a lost life: the game goes on. The infos of such a step hold
 # {CONTINUES: True}, and so do the infos of the next reset, unless it began a new episode after all.
@@ -55,12 +56,12 @@ class FrameStack(gym.Wrapper):
         self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype)
         self.frames = np.zeros((cfg.stack, *space.shape), space.dtype)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         obs, info = self.env.reset(seed=seed, options=options)
         self.frames = np.repeat(obs[None], self.stack, axis=0)
         return self.frames, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self.frames = np.concatenate([self.frames[1:], obs[None]])  # a new array: earlier stacks stay as they were
         return self.frames, reward, terminated, truncated, info
@@ -81,7 +82,7 @@ class TimeLimit(gym.wrappers.TimeLimit):
         super().__init__(env, cfg.max_steps)
         self.cuts = False  # whether the last step reached the limit of an episode that could go on
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         if self.cuts:
             options = {**(options or {}), RESTART: True}
         elapsed = self._elapsed_steps
@@ -91,7 +92,7 @@ class TimeLimit(gym.wrappers.TimeLimit):
             self._elapsed_steps = elapsed
         return obs, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = super().step(action)
         self.cuts = truncated and info.get(CONTINUES, False)
         return obs, reward, terminated, truncated, info
@@ -215,7 +216,7 @@ class Discretize(gym.ObservationWrapper):
         return int(np.clip((share * self.bins).astype(int), 0, self.bins - 1) @ self.place)
 
 
-def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def in_evaluation(wrappers: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """Returns the wrappers for evaluation: those that are not training_only, with their settings for evaluation, and
     `own_reward` as the innermost.
 
@@ -237,12 +238,12 @@ def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
     return {name: kept.get(name, {}) for name in names}
 
 
-def is_training_only(wrapper: Any) -> bool:
+def is_training_only(wrapper: object) -> bool:
     """Returns whether a registered wrapper is left out of evaluation."""
     return isinstance(wrapper, type) and issubclass(wrapper, Wrapper) and wrapper.training_only
 
 
-def _for_evaluation(wrapper: Any) -> dict[str, Any]:
+def _for_evaluation(wrapper: object) -> dict[str, object]:
     """Returns the settings of a registered wrapper that have other values in evaluation."""
     if isinstance(wrapper, type) and issubclass(wrapper, Wrapper):
         return dict(wrapper.evaluation)

@@ -5,7 +5,7 @@ reports `regret`, the mean reward of the best arm minus that of the chosen arm, 
 chosen.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rlrun.envs.state import Tree, decode, encode
+from rlrun.types import Info
 
 
 class OneStep(gym.vector.VectorEnv):
@@ -37,13 +38,13 @@ class OneStep(gym.vector.VectorEnv):
         """Returns rewards [num_envs] for actions on the observations `seen`, and measures (name -> [num_envs])."""
         raise NotImplementedError
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         if seed is not None:
             self.rng = np.random.default_rng(seed)
         self.seen = self.draw()
         return self.seen, {}
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
         reward, measures = self.draw_reward(actions)
         measures["reward"] = reward
         self.seen = self.draw()
@@ -69,7 +70,7 @@ class MultiArmedBandit(OneStep):
         num_envs: int,
         bandits: int,
         arms: int,
-        means: Any,
+        means: object,
         contexts: Literal["uniform", "own"],
         instance_seed: int,
     ):
@@ -114,7 +115,7 @@ class BernoulliBandit(MultiArmedBandit):
         num_envs: int,
         bandits: int = 1,
         arms: int = 5,
-        reward_probs: Any = None,
+        reward_probs: object = None,
         contexts: Literal["uniform", "own"] = "uniform",
         instance_seed: int = 0,
     ):
@@ -140,7 +141,7 @@ class GaussianBandit(MultiArmedBandit):
         num_envs: int,
         bandits: int = 10,
         arms: int = 5,
-        reward_means: Any = None,
+        reward_means: object = None,
         reward_std: float = 1.0,
         contexts: Literal["uniform", "own"] = "uniform",
         instance_seed: int = 0,

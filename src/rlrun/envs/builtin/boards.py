@@ -20,6 +20,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary
 
+from rlrun.types import Info
+
 Stones = np.ndarray  # [rows, columns]: 1 for stones of the player to move, -1 for the opponent's, 0 for empty fields
 
 
@@ -116,7 +118,9 @@ class Board(gym.Env):
             {"board": MultiBinary((2, rows, columns)), "action_mask": MultiBinary(self.rules.num_actions)}
         )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[dict[str, np.ndarray], Info]:
         super().reset(seed=seed)
         self._open(int(self.np_random.integers(self.opening + 1)))
         first = self.first
@@ -126,7 +130,7 @@ class Board(gym.Env):
             self._move(self._reply())
         return self._view(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[dict[str, np.ndarray], float, bool, bool, Info]:
         if not self.rules.legal(self.stones)[action]:
             return self._view(), -1.0, True, False, {}
         reward, over = self._move(int(action))

@@ -1,7 +1,6 @@
 """Contextual bandits from classification data: the observation is a row of a table, the action is a class."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +11,7 @@ from rlrun.envs.builtin.tables import load
 from rlrun.envs.downloads import fetched
 from rlrun.envs.state import Tree
 from rlrun.errors import ConfigError
+from rlrun.types import Info
 
 
 class DatasetBandit(OneStep):
@@ -52,7 +52,7 @@ class DatasetBandit(OneStep):
     def count_actions(self) -> int:
         return len(self.table.classes)
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         self.next = len(self.order)  # shuffles at the next draw
         return super().reset(seed=seed, options=options)
 

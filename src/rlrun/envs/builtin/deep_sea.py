@@ -6,6 +6,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from rlrun.types import Info
+
 
 class DeepSea(gym.Env):
     """A diver sinks one row per step and swims left or right. The treasure lies below the last column, with reward 1.
@@ -24,12 +26,12 @@ class DeepSea(gym.Env):
         self.right = np.random.default_rng(instance_seed).integers(2, size=(size, size))
         self.observation_space = Discrete((size + 1) * size)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[int, Info]:
         super().reset(seed=seed)
         self.row = self.column = 0
         return 0, {}
 
-    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[int, float, bool, bool, Info]:
         last = self.size - 1
         right = int(action) == self.right[self.row, self.column]
         found = bool(right and self.column == last)
@@ -40,7 +42,7 @@ class DeepSea(gym.Env):
         else:
             self.column = max(self.column - 1, 0)
         terminated = self.row == self.size
-        info = {}
+        info: Info = {}
         if terminated:
             info["is_success"] = found
         return self.row * self.size + self.column, reward, terminated, False, info

@@ -6,11 +6,11 @@ evaluations. The action 0 stands for the usual starting point
 of the function, and the minimum of each function is 0.
 """
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
+
+from rlrun.types import Info
 
 
 class Function(gym.Env):
@@ -28,11 +28,11 @@ class Function(gym.Env):
         """Returns f(x)."""
         raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         return np.zeros(0, np.float32), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, Info]:
         value = float(self.value(self.start + np.asarray(action, np.float64)))
         return np.zeros(0, np.float32), -value, True, False, {}
 

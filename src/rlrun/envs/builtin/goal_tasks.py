@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+from rlrun.types import Info
+
 Observation = dict[str, np.ndarray]
 
 
@@ -31,17 +33,15 @@ class BitFlip(gym.Env):
         self.goal = np.zeros(bits, np.int8)
         self.num_steps = 0
 
-    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
+    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: object) -> np.ndarray:
         """Returns 0 where goals [..., bits] are equal, and -1 elsewhere."""
         return self.compute_terminated(achieved_goal, desired_goal, info) - 1.0
 
-    def compute_terminated(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
+    def compute_terminated(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: object) -> np.ndarray:
         """Returns where goals [..., bits] are equal."""
         return np.all(achieved_goal == desired_goal, -1)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Observation, Info]:
         super().reset(seed=seed)
         self.state = self.np_random.integers(2, size=self.num_bits).astype(np.int8)
         self.goal = self.state.copy()
@@ -50,7 +50,7 @@ class BitFlip(gym.Env):
         self.num_steps = 0
         return self._seen(), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         self.state[action] ^= 1
         self.num_steps += 1
         reward = float(self.compute_reward(self.state, self.goal, {}))
@@ -79,19 +79,17 @@ class PointReach(gym.Env):
         self.at = np.zeros(2, np.float32)
         self.goal = np.zeros(2, np.float32)
 
-    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> np.ndarray:
+    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: object) -> np.ndarray:
         """Returns 0 where goals [..., 2] are near each other, and -1 elsewhere."""
         distance = np.linalg.norm(np.asarray(achieved_goal) - desired_goal, axis=-1)
         return (distance < self.NEAR) - 1.0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Observation, Info]:
         super().reset(seed=seed)
         self.at, self.goal = self.np_random.uniform(-1.0, 1.0, (2, 2)).astype(np.float32)
         return self._seen(), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Observation, float, bool, bool, Info]:
         self.at = np.clip(self.at + self.STEP * np.asarray(action), -1.0, 1.0).astype(np.float32)
         reward = float(self.compute_reward(self.at, self.goal, {}))
         return self._seen(), reward, False, False, {"is_success": reward == 0.0}

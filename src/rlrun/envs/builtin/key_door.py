@@ -5,6 +5,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Discrete
 
+from rlrun.types import Info
+
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 
 
@@ -38,12 +40,12 @@ class KeyDoor(gym.Env):
             self.initial_state_distrib[self._cell(row, 0)] = 1 / size
         self.state = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[int, Info]:
         super().reset(seed=seed)
         self.state = self._cell(int(self.np_random.integers(self.size)), 0)
         return self.state, {}
 
-    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[int, float, bool, bool, Info]:
         ((_, self.state, reward, terminated),) = self.P[self.state][int(action)]
         return self.state, reward, terminated, False, {"is_success": terminated}
 

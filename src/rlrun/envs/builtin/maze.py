@@ -5,6 +5,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Discrete
 
+from rlrun.types import Info
+
 MAZE = """\
 .......#G
 ..#....#.
@@ -50,12 +52,12 @@ class DynaMaze(gym.Env):
             found[action] = [(1.0, row * self.width + column, float(won), won)]
         return found
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[int, Info]:
         super().reset(seed=seed)
         self.state = self.first
         return self.state, {}
 
-    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[int, float, bool, bool, Info]:
         ((_, self.state, reward, terminated),) = self.P[self.state][int(action)]
         return self.state, reward, terminated, False, {}
 

@@ -1,10 +1,10 @@
 """A bandit with a continuous action in three dimensions, whose reward has one global and four local maxima."""
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
+
+from rlrun.types import Info
 
 CENTRES = np.array([[0.7, -0.7, 0.7], [0.0, 0.0, 0.0], [-0.6, 0.6, 0.0], [-0.7, -0.7, -0.7], [0.6, 0.7, -0.6]])
 HEIGHTS = np.array([1.0, 0.5, 0.6, 0.4, 0.5])  # the first is the global maximum
@@ -22,11 +22,11 @@ class MultimodalBandit(gym.Env):
     observation_space = Box(-1.0, 1.0, (0,), np.float32)
     action_space = Box(-1.0, 1.0, (3,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         return np.zeros(0, np.float32), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, Info]:
         distance = np.linalg.norm(np.asarray(action, np.float64) - CENTRES, axis=1)
         reward = float(np.max(HEIGHTS * np.exp(-(distance**2) / (2 * WIDTHS**2))))
         return np.zeros(0, np.float32), reward, True, False, {"is_success": reward > HEIGHTS[1:].max()}

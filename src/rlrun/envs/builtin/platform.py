@@ -11,6 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Tuple
 
+from rlrun.types import Info
+
 RUN, HOP, LEAP = range(3)
 LARGEST = (30.0, 720.0, 430.0)  # of the parameter of each move
 DT = 0.05
@@ -49,7 +51,7 @@ class Platform(gym.Env):
         self.position, self.velocity = [0.0, TOP], [0.0, 0.0]
         self.enemies, self.enemy_speeds = [0.0, 0.0], [0.0, 0.0]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self.position = [0.0, TOP]
         self.velocity = [0.0, 0.0]
@@ -57,7 +59,7 @@ class Platform(gym.Env):
         self.enemy_speeds = [-ENEMY_SPEED, -ENEMY_SPEED]
         return self._seen(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Info]:
         move = int(action[0])
         parameter = float(action[1 + move][0])
         start = self.position[0]
@@ -73,7 +75,7 @@ class Platform(gym.Env):
                 lasts = not self._stands()
         success = self.position[0] >= END
         reward = (self.position[0] - start) / END
-        info = {"is_success": success} if ended else {}
+        info: Info = {"is_success": success} if ended else {}
         return self._seen(), reward, ended, False, info
 
     def _advance(self, move: int, parameter: float) -> None:

@@ -6,6 +6,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
+from rlrun.types import Info
+
 
 class PointGoal(gym.Env):
     """The point starts at the origin and moves by at most 0.1 per step in x and y; navigation in arXiv 1703.03400.
@@ -20,12 +22,12 @@ class PointGoal(gym.Env):
     def __init__(self, x: float = 0.3, y: float = 0.3):
         self.goal, self.at = np.array([x, y]), np.zeros(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self.at = np.zeros(2)
         return self.at.astype(np.float32), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Info]:
         self.at = self.at + action
         distance = float(np.linalg.norm(self.at - self.goal))
         return self.at.astype(np.float32), -distance, False, False, {"is_success": distance < 0.1}
@@ -48,12 +50,12 @@ class PointRun(gym.Env):
     def __init__(self, gust: float = 0.2):
         self.gust, self.y, self.speed = gust, 0.0, np.zeros(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self.y, self.speed = 0.0, np.zeros(2)
         return self._seen(), {}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, Any, bool, bool, Info]:
         force = np.asarray(action, np.float64)
         self.speed = self.KEPT * self.speed + self.GAIN * force
         self.speed[1] += self.gust * self.np_random.standard_normal()

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 from rlrun.envs.actions import leaves, nested, values
-from rlrun.types import MASK
+from rlrun.types import MASK, Info
 
 IMAGE = Box(0, 255, (1, 36, 36), np.uint8)
 NUMBERS = Box(-1.0, 1.0, (2,), np.float32)
@@ -63,11 +63,11 @@ class Spaces(gym.Env):
             self.observation_space = Dict({"seen": self.shown, MASK: Box(0, 1, (size,), np.int8)})
         self.bit = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         super().reset(seed=seed)
         return self._begin()
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
         distances = []
         for (_, space), part, mask in zip(*self._parts(action), strict=True):
             if mask is not None and not _allowed(space, part, mask):
@@ -80,7 +80,7 @@ class Spaces(gym.Env):
         obs, info = self._begin()
         return obs, reward, True, False, info
 
-    def _begin(self) -> tuple[Any, dict[str, Any]]:
+    def _begin(self) -> tuple[object, Info]:
         self.bit = int(self.np_random.integers(2))
         obs, info = _show(self.shown, self.bit), {}
         if self.masks:
@@ -92,7 +92,7 @@ class Spaces(gym.Env):
                 obs = {"seen": obs, MASK: np.concatenate([_flat(space, mask) for (_, space), mask in masks])}
         return obs, info
 
-    def _parts(self, action: Any) -> tuple[Any, Any, Any]:
+    def _parts(self, action: object) -> tuple[Any, Any, Any]:
         """Returns (name, space), value and mask of every part of an action; the mask is None if there is none."""
         space = self.action_space
         masks = [None for _ in leaves(space)]
@@ -104,7 +104,7 @@ class Spaces(gym.Env):
         """Returns an action mask in the form that `Space.sample` of the action space takes."""
         return nested(self.action_space, (self._mask_of(part) for _, part in leaves(self.action_space)))
 
-    def _mask_of(self, space: Any) -> Any:
+    def _mask_of(self, space: Space) -> Any:
         if isinstance(space, Box):
             return None
         if isinstance(space, MultiBinary):
@@ -120,7 +120,7 @@ class Spaces(gym.Env):
         return tuple(masks)
 
 
-def _right(space: Any, bit: int) -> Any:
+def _right(space: Space, bit: int) -> Any:
     """Returns the right value of a part of the action."""
     if isinstance(space, Box):
         if space.dtype.kind == "i":
@@ -141,7 +141,7 @@ def _sizes(space: Any) -> Any:
     return space.nvec.ravel()
 
 
-def _flat(space: Any, mask: Any) -> np.ndarray:
+def _flat(space: Space, mask: Any) -> np.ndarray:
     """Returns the mask of a part of the action as one vector: for every choice of every dimension, 1 if allowed."""
     if isinstance(space, Box):
         return np.zeros(0, np.int8)
@@ -152,7 +152,7 @@ def _flat(space: Any, mask: Any) -> np.ndarray:
     return mask
 
 
-def _allowed(space: Any, action: Any, mask: Any) -> bool:
+def _allowed(space: Space, action: Any, mask: Any) -> bool:
     match space:
         case Discrete():
             return bool(mask[action - space.start])
@@ -161,7 +161,7 @@ def _allowed(space: Any, action: Any, mask: Any) -> bool:
     return not (mask == 1 - action).any()
 
 
-def _show(space: Any, bit: int) -> Any:
+def _show(space: Space, bit: int) -> Any:
     """Returns an observation that encodes the bit in every part."""
     match space:
         case Dict():

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlrun.envs.builtin.probe_spaces import Spaces
+from rlrun.types import Info
 
 
 class Probe(gym.Env):
@@ -38,12 +39,12 @@ class Probe(gym.Env):
         """Returns (next state, reward, terminated, truncated). `action` is 0 or 1, or a number in [-1, 1]."""
         raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self.state, self.t = self.start(), 0
         return np.array([self.state], np.float32), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, Info]:
         self.t += 1
         self.state, reward, terminated, truncated = self.move(float(np.asarray(action).item()))
         return np.array([self.state], np.float32), reward, terminated, truncated, {}
@@ -192,12 +193,12 @@ class Counter(gym.Env):
             self.reward_space = Box(-np.inf, np.inf, (len(factors),))
         self.reward = np.zeros_like(self.factors)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self.episode, self.t = self.episode + 1, 0
         return np.array([self.episode, 0.0]), {}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, Any, bool, bool, Info]:
         self.t += 1
         end = self.t >= self.length
         obs = np.array([self.episode, self.t], np.float64)
@@ -213,12 +214,12 @@ class Hidden(gym.Env):
     observation_space = Box(-np.inf, np.inf, (1,), np.float32)
     action_space = Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         self.count = itertools.count(int(self.np_random.integers(1000)))
         return np.array([next(self.count)], np.float32), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, Info]:
         at = next(self.count)
         return np.array([at], np.float32), 1.0, at % 20 == 0, False, {}
 
@@ -235,7 +236,7 @@ class Faulty(Endless):
         super().__init__(continuous)
         self.kind, self.at, self.steps = kind, at, 0
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, Info]:
         obs, reward, terminated, truncated, info = super().step(action)
         self.steps += 1
         if self.steps == self.at:

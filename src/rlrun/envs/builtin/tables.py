@@ -116,7 +116,7 @@ def load(
         raise ValueError(TOO_LARGE) from None
 
 
-def _table(parts: list[np.ndarray], labels: Iterable[Any], names: dict[Any, str], sha256: str | None) -> DataTable:
+def _table(parts: list[np.ndarray], labels: Iterable[object], names: dict[Any, str], sha256: str | None) -> DataTable:
     """Returns a table whose classes are those of `names`, in the order of its keys."""
     number = {label: index for index, label in enumerate(sorted(names))}
     counted = np.array([number[label] for label in labels])
