@@ -129,13 +129,13 @@ class Timesteps(TypedDict, total=False):
     """
 
     # Observation acted on. Add-ons may add a goal or a recurrent state, or replace it by a latent state.
-    # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
+    # Written by buffers/rows.py, buffers/rollout.py; read by agents and add-ons.
     obs: Obs  # [..., *space]
     # The true successor, also where an episode ended. In a Transition: the successor of its last timestep.
-    # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
+    # Written by buffers/rows.py, buffers/rollout.py; read by agents and add-ons.
     next_obs: Obs  # [..., *space]
     # Action that the environment executed.
-    # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
+    # Written by buffers/rows.py, buffers/rollout.py; read by agents and add-ons.
     action: "Tensor"  # [..., *space]
     # Reward of the environment, plus intrinsic rewards. In a Transition: the discounted sum over `n_steps` timesteps.
     # Written by buffers/replay.py, buffers/rollout.py, core/addon.py, addons/rewards/total.py; read by agents.
@@ -144,7 +144,7 @@ class Timesteps(TypedDict, total=False):
     # Written by buffers/replay.py, buffers/rollout.py; read by agents.
     terminated: "Tensor"  # [...]
     # Where the episode was truncated: bootstrap from `next_obs`. In a Transition, a float.
-    # Written by buffers/replay.py, buffers/rollout.py; read by on-policy agents.
+    # Written by buffers/rows.py, buffers/rollout.py; read by on-policy agents.
     truncated: "Tensor"  # [...]
     # Weight of the row in every loss: 0 for a masked step, else the importance weight of prioritised replay or 1.
     # Replayed sequences have one weight each, [B].

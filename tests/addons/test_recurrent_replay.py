@@ -14,7 +14,7 @@ from toys import put, toy, train
 from rlrun.addons.memory import RecurrentState
 from rlrun.agents.value.dqn import DQN
 from rlrun.agents.value.soft_q import SoftQ
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Reading, Replay
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.functional.priorities import of_sequences
@@ -64,11 +64,11 @@ def observed(space: spaces.Space, x: Tensor) -> dict[str, Tensor]:
 
 def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: StateLayout, n_step: int, capacity: int) -> Replay:
     spec = Spec(space, spaces.Discrete(4), ENVS)
-    targets = Targets(GAMMA, n_step, LENGTH + n_step - 1, BURN_IN, memory.stores)
+    reading = Reading(GAMMA, n_step, LENGTH + n_step - 1, BURN_IN, memory.stores)
     cfg = Replay.Config(
         capacity=capacity * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
     )
-    buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
+    buffer = Replay(cfg, spec, reading, 0, torch.device("cpu"))
     for row in rows:
         obs, final = (observed(space, row[key]) for key in ("x", "final"))
         obs, final = (value.get("obs", value) for value in (obs, final))

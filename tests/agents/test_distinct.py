@@ -127,7 +127,7 @@ def returns_to_the_rare_row(build: Build, algo: str) -> bool:
 
 def looks_several_steps_ahead(build: Build, algo: str) -> bool:
     """The first target includes a reward that follows two steps later."""
-    return bool(build(toy(algo)).buffer.targets.n_step > 1)
+    return bool(build(toy(algo)).buffer.reading.n_step > 1)
 
 
 def takes_the_minimum_of_two_critics(build: Build, algo: str) -> bool:

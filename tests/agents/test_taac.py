@@ -14,7 +14,7 @@ from torch import Tensor
 from toys import equal, toy, train
 
 from rlrun.agents.actor_critic.taac import TAAC, binary_entropy
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Reading, Replay
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
@@ -37,11 +37,11 @@ def scripted_replay(rng: random.Random) -> tuple[Replay, list[list[dict[str, flo
     num_envs, capacity, length = rng.choice([1, 2]), rng.randint(4, 9), rng.randint(1, 4)
     spec = Spec(Box(-1e6, 1e6, (1,), np.float32), Box(-1.0, 1.0, (1,), np.float32), num_envs)
     flag = Box(0.0, 1.0, (), np.float32)
-    targets = Targets(sequence_length=length, extras={"switch": flag})
+    reading = Reading(sequence_length=length, extras={"switch": flag})
     cfg = Replay.Config(
         capacity=capacity * num_envs, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
     )
-    buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
+    buffer = Replay(cfg, spec, reading, 0, torch.device("cpu"))
     script: list[list[dict[str, float]]] = [[] for _ in range(num_envs)]
     for row in range(rng.randint(length, 3 * capacity)):
         for steps in script:

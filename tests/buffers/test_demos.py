@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 
 from rlrun.buffers.demo_lines import beside, episode, transitions
 from rlrun.buffers.demos import Demos, cut, priorities
-from rlrun.buffers.replay import Targets
+from rlrun.buffers.replay import Reading
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import joined
 from rlrun.settings import ScheduledValue
@@ -23,7 +23,7 @@ CONFIG: dict[str, Any] = {
 
 def buffer(frame_stack: int = 1, **changes: Any) -> Demos:
     spec = Spec(Box(-1, 1, (1,)), Discrete(2), 1, frame_stack=frame_stack)
-    return Demos(Demos.Config(**(CONFIG | changes)), spec, Targets(), 0, torch.device("cpu"))
+    return Demos(Demos.Config(**(CONFIG | changes)), spec, Reading(), 0, torch.device("cpu"))
 
 
 def demo(*rewards: float, terminated: bool = True, obs: float = 0.0) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.buffers.hindsight import Hindsight, PrioritizedHindsight
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Reading, Replay
 from rlrun.errors import ConfigError
 from rlrun.nested import mapped
 from rlrun.types import Spec, Step
@@ -67,7 +67,7 @@ def spec_of(num_envs: int, rewards: Any, **more: Any) -> Spec:
 def hindsight(
     spec: Spec,
     rows: int,
-    targets: Targets,
+    reading: Reading,
     strategy: str = "future",
     her_ratio: float = 0.8,
     prioritized: bool = False,
@@ -77,8 +77,8 @@ def hindsight(
     own = {"achieved_goal": "achieved_goal", "desired_goal": "desired_goal"} | paths
     settings = REWARDS | own | {"capacity": rows * spec.num_envs, "strategy": strategy, "her_ratio": her_ratio}
     if prioritized:
-        return PrioritizedHindsight(PrioritizedHindsight.Config(**settings, **PRIORITIES), spec, targets, seed, CPU)
-    return Hindsight(Hindsight.Config(**settings), spec, targets, seed, CPU)
+        return PrioritizedHindsight(PrioritizedHindsight.Config(**settings, **PRIORITIES), spec, reading, seed, CPU)
+    return Hindsight(Hindsight.Config(**settings), spec, reading, seed, CPU)
 
 
 def history(draw: np.random.Generator, steps: int, num_envs: int) -> list[list[Row]]:
@@ -154,19 +154,19 @@ class Expected(NamedTuple):
 
 
 def expected(
-    rows: list[list[Row]], t: int, env: int, last: int, goal: float | None, targets: Targets, terminates: bool
+    rows: list[list[Row]], t: int, env: int, last: int, goal: float | None, reading: Reading, terminates: bool
 ) -> Expected:
     """Sums the rewards from row t on. goal: the new goal of a relabelled row, None for a row that stays as stored."""
     total = 0.0
-    for k in range(targets.n_step):
+    for k in range(reading.n_step):
         step = rows[t + k][env]
         reward, terminated = step.reward, step.terminated
         if goal is not None:
             reward = -abs(step.achieved - goal)
             if terminates:
                 terminated = step.achieved == goal
-        total += targets.gamma**k * reward
-        if terminated or t + k == last or k + 1 == targets.n_step:
+        total += reading.gamma**k * reward
+        if terminated or t + k == last or k + 1 == reading.n_step:
             return Expected(total, k + 1, terminated, t + k)
     raise AssertionError
 
@@ -186,7 +186,7 @@ class Case(NamedTuple):
     rows: list[list[Row]]
     num_envs: int
     capacity: int  # in rows
-    targets: Targets
+    reading: Reading
     strategy: str
     terminates: bool
     prioritized: bool
@@ -196,12 +196,12 @@ class Case(NamedTuple):
 def random_case(seed: int) -> Case:
     draw = np.random.default_rng(seed)
     num_envs, capacity = int(draw.integers(1, 4)), int(draw.integers(6, 25))
-    targets = Targets(0.9, n_step=int(draw.choice([1, 1, 2, 3, 5])))
+    reading = Reading(0.9, n_step=int(draw.choice([1, 1, 2, 3, 5])))
     strategy = str(draw.choice(["future", "final", "episode"]))
     terminates, prioritized = bool(draw.integers(2)), bool(draw.integers(2))
     rows = history(draw, int(draw.integers(5, 40)), num_envs)
     spec = spec_of(num_envs, Rewards(terminates))
-    buffer = hindsight(spec, capacity, targets, strategy, prioritized=prioritized, seed=seed)
+    buffer = hindsight(spec, capacity, reading, strategy, prioritized=prioritized, seed=seed)
     middle = len(rows) // 2
     store(buffer, rows[:middle])
     buffer.sample(3)  # so that the index of episodes grows in two parts
@@ -210,7 +210,7 @@ def random_case(seed: int) -> Case:
     if prioritized:
         buffer.feedback(batch, ({}, torch.arange(8.0)))
         batch = buffer.sample(8)
-    return Case(rows, num_envs, capacity, targets, strategy, terminates, prioritized, mapped(Tensor.tolist, batch))
+    return Case(rows, num_envs, capacity, reading, strategy, terminates, prioritized, mapped(Tensor.tolist, batch))
 
 
 def check_row(case: Case, place: int) -> Iterator[str]:
@@ -233,7 +233,7 @@ def check_row(case: Case, place: int) -> Iterator[str]:
     else:
         assert goal == case.rows[t][env].desired
 
-    wanted = expected(case.rows, t, env, last, new_goal, case.targets, case.terminates)
+    wanted = expected(case.rows, t, env, last, new_goal, case.reading, case.terminates)
     last_number = wanted.last_row * num_envs + env
     assert abs(batch["reward"][place] - wanted.reward) < 1e-5
     assert batch["n_steps"][place] == wanted.n_steps
@@ -245,14 +245,14 @@ def check_row(case: Case, place: int) -> Iterator[str]:
     if not case.prioritized:
         assert batch["weight"][place] == case.rows[t][env].weight
 
-    returns = "1-step" if case.targets.n_step == 1 else "n-step"
+    returns = "1-step" if case.reading.n_step == 1 else "n-step"
     yield f"{returns}, prioritized={case.prioritized}, relabelled={is_relabelled}"
     stored = case.rows[wanted.last_row][env].terminated
     if wanted.terminated and not stored:
         yield "a step terminates under its new goal alone"
     if stored and not wanted.terminated:
         yield "a step terminates under its old goal alone"
-    if wanted.n_steps < case.targets.n_step and wanted.last_row < last:
+    if wanted.n_steps < case.reading.n_step and wanted.last_row < last:
         yield "a return ends at its new goal"
     if first == oldest > 0:
         yield "an episode is partly overwritten"
@@ -271,7 +271,7 @@ def test_hindsight_batches_equal_brute_force_in_500_random_cases() -> None:
 
 
 def test_hindsight_share_is_within_the_binomial_error() -> None:
-    buffer = hindsight(spec_of(2, Rewards()), 50, Targets(0.9), her_ratio=0.3)
+    buffer = hindsight(spec_of(2, Rewards()), 50, Reading(0.9), her_ratio=0.3)
     store(buffer, history(np.random.default_rng(0), 40, 2))
     draws = 20_000
     relabelled = (buffer.sample(draws)["obs"]["desired_goal"][:, 1] >= 0).sum().item()
@@ -282,7 +282,7 @@ def test_hindsight_share_is_within_the_binomial_error() -> None:
 @pytest.mark.parametrize(("strategy", "candidates"), [("future", 6), ("final", 1), ("episode", 10)])
 def test_hindsight_draws_goals_uniformly(strategy: str, candidates: int) -> None:
     """One episode of 10 steps; goals of its fifth step."""
-    buffer = hindsight(spec_of(1, Rewards()), 50, Targets(0.9), strategy, her_ratio=1.0)
+    buffer = hindsight(spec_of(1, Rewards()), 50, Reading(0.9), strategy, her_ratio=1.0)
     rows = [[Row(0, float(t), -1.0, -1.0 - t, False, t == 9, 1.0)] for t in range(10)]
     store(buffer, [*rows, *rows])
     draws = 12_000
@@ -295,10 +295,10 @@ def test_hindsight_draws_goals_uniformly(strategy: str, candidates: int) -> None
 
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_hindsight_with_ratio_0_equals_replay(n_step: int) -> None:
-    targets = Targets(0.9, n_step=n_step)
+    reading = Reading(0.9, n_step=n_step)
     rows = history(np.random.default_rng(1), 60, 3)
-    buffer = hindsight(spec_of(3, Rewards()), 30, targets, her_ratio=0.0)
-    plain = Replay(Replay.Config(capacity=90, **REWARDS), spec_of(3, None), targets, 0, CPU)
+    buffer = hindsight(spec_of(3, Rewards()), 30, reading, her_ratio=0.0)
+    plain = Replay(Replay.Config(capacity=90, **REWARDS), spec_of(3, None), reading, 0, CPU)
     store(buffer, rows)
     store(plain, rows)
     batch, stored = buffer.sample(64), plain.sample(64)
@@ -311,7 +311,7 @@ def test_hindsight_with_ratio_0_equals_replay(n_step: int) -> None:
 
 def test_hindsight_reads_by_index_as_stored() -> None:
     rows = history(np.random.default_rng(1), 30, 1)
-    buffer = hindsight(spec_of(1, Rewards()), 40, Targets(0.9), her_ratio=1.0)
+    buffer = hindsight(spec_of(1, Rewards()), 40, Reading(0.9), her_ratio=1.0)
     store(buffer, rows)
     assert buffer.all()["reward"].tolist() == [row[0].reward for row in rows]
     assert buffer.field("action", torch.tensor([[3], [7]])).tolist() == [[rows[3][0].action], [rows[7][0].action]]
@@ -322,8 +322,8 @@ def test_hindsight_reads_by_index_as_stored() -> None:
 
 def test_hindsight_sequences_end_where_a_new_goal_terminates_the_episode() -> None:
     length, burn_in, num_envs = 6, 2, 2
-    targets = Targets(0.9, n_step=2, sequence_length=length, burn_in=burn_in, num_next_steps=3)
-    buffer = hindsight(spec_of(num_envs, Rewards()), 60, targets)
+    reading = Reading(0.9, n_step=2, sequence_length=length, burn_in=burn_in, num_next_steps=3)
+    buffer = hindsight(spec_of(num_envs, Rewards()), 60, reading)
     rows = history(np.random.default_rng(3), 50, num_envs)
     store(buffer, rows)
     batch = buffer.sample(400)
@@ -342,7 +342,7 @@ def test_hindsight_sequences_end_where_a_new_goal_terminates_the_episode() -> No
             assert here == (first <= t <= last and not over and not is_masked)
             if not here:
                 continue
-            wanted = expected(rows, t, env, last, new_goal, targets, terminates=True)
+            wanted = expected(rows, t, env, last, new_goal, reading, terminates=True)
             assert batch["reward"][burn_in + offset, place].item() == pytest.approx(wanted.reward, abs=1e-5)
             assert batch["n_steps"][burn_in + offset, place] == wanted.n_steps
             assert batch["terminated"][burn_in + offset, place] == wanted.terminated
@@ -361,8 +361,8 @@ def test_hindsight_keeps_images_and_intrinsic_rewards() -> None:
     stack, side = 3, 16
     obs_space = spaces.Dict({"image": spaces.Box(0, 255, (stack, side, side), np.uint8), **GOALS})
     spec = Spec(obs_space, spaces.Discrete(5), 1, frame_stack=stack, reward_dim=2, goal_rewards=Rewards())
-    buffer = hindsight(spec, 30, Targets(0.9, n_step=3), her_ratio=1.0)
-    plain = Replay(Replay.Config(capacity=30, **REWARDS), spec, Targets(0.9, n_step=1), 0, CPU)
+    buffer = hindsight(spec, 30, Reading(0.9, n_step=3), her_ratio=1.0)
+    plain = Replay(Replay.Config(capacity=30, **REWARDS), spec, Reading(0.9, n_step=1), 0, CPU)
     draw = torch.Generator().manual_seed(0)
     rows = history(np.random.default_rng(0), 50, 1)
     for t, (row,) in enumerate(rows):
@@ -387,8 +387,8 @@ def test_hindsight_keeps_images_and_intrinsic_rewards() -> None:
 
 
 def test_hindsight_transitions_hold_what_the_agent_carried_after_their_last_step() -> None:
-    targets = Targets(0.9, n_step=3, extras={"carry.age": spaces.Box(0.0, 1e6, (), np.float32)})
-    buffer = hindsight(spec_of(1, Rewards()), 50, targets, her_ratio=1.0)
+    reading = Reading(0.9, n_step=3, extras={"carry.age": spaces.Box(0.0, 1e6, (), np.float32)})
+    buffer = hindsight(spec_of(1, Rewards()), 50, reading, her_ratio=1.0)
     no = torch.zeros(1, dtype=torch.bool)
     for t, (row,) in enumerate(history(np.random.default_rng(0), 40, 1)):
         goal = torch.tensor([[row.achieved, float(t)]])
@@ -404,7 +404,7 @@ def test_hindsight_transitions_hold_what_the_agent_carried_after_their_last_step
 @pytest.mark.parametrize("capacity", [100, 17])
 def test_steps_to_episode_end_equal_a_loop(capacity: int) -> None:
     rows = history(np.random.default_rng(2), 60, 3)
-    buffer = Replay(Replay.Config(capacity=3 * capacity, **REWARDS), spec_of(3, None), Targets(0.9), 0, CPU)
+    buffer = Replay(Replay.Config(capacity=3 * capacity, **REWARDS), spec_of(3, None), Reading(0.9), 0, CPU)
     for end in (1, 20, 21, 60):
         store(buffer, rows[:end], buffer.ring.total)
         index = torch.arange(*buffer.span)
@@ -412,7 +412,7 @@ def test_steps_to_episode_end_equal_a_loop(capacity: int) -> None:
         for number, steps in zip(index.tolist(), found.tolist(), strict=True):
             t, env = divmod(number, 3)
             assert steps == episode_rows(rows[:end], t, env, 0)[1] - t
-    again = Replay(buffer.cfg, buffer.spec, buffer.targets, 0, CPU)
+    again = Replay(buffer.cfg, buffer.spec, buffer.reading, 0, CPU)
     again.load_state_dict(buffer.state_dict())
     again.ring.write(buffer.ring.first, buffer.ring.read(buffer.ring.first, buffer.ring.total))
     assert torch.equal(again.steps_to_episode_end(index), found), "a loaded buffer finds the same episodes"
@@ -425,7 +425,7 @@ def test_steps_to_episode_end_equal_a_loop(capacity: int) -> None:
 def test_hindsight_warns_once_if_rewards_disagree(caplog: pytest.LogCaptureFixture) -> None:
     rows = history(np.random.default_rng(1), 30, 1)
     rewards = Rewards()
-    buffer = hindsight(spec_of(1, rewards), 40, Targets(0.9), her_ratio=0.5)
+    buffer = hindsight(spec_of(1, rewards), 40, Reading(0.9), her_ratio=0.5)
     store(buffer, rows)
     with caplog.at_level(logging.WARNING):
         buffer.sample(64)
@@ -443,7 +443,7 @@ def test_hindsight_finds_goals_by_dotted_path() -> None:
     obs_space = spaces.Dict({"robot": spaces.Dict({"at": GOAL}), "task": GOAL, "speed": spaces.Box(-1, 1, (3,))})
     spec = Spec(obs_space, spaces.Discrete(5), 1, goal_rewards=Rewards())
     paths = {"achieved_goal": "robot.at", "desired_goal": "task"}
-    buffer = hindsight(spec, 10, Targets(0.9), her_ratio=1.0, **paths)
+    buffer = hindsight(spec, 10, Reading(0.9), her_ratio=1.0, **paths)
     no = torch.zeros(1, dtype=torch.bool)
     for t in range(5):
         obs = {"robot": {"at": torch.tensor([[t, t]])}, "task": torch.tensor([[9, -1]]), "speed": torch.zeros(1, 3)}
@@ -458,12 +458,12 @@ def test_hindsight_finds_goals_by_dotted_path() -> None:
         "speed": r"achieved_goal=speed: has shape \(3,\), but algo.buffer.desired_goal=task has shape \(2,\)",
     }.items():
         with pytest.raises(ConfigError, match=message):
-            hindsight(spec, 10, Targets(0.9), **paths | {"achieved_goal": wrong})
+            hindsight(spec, 10, Reading(0.9), **paths | {"achieved_goal": wrong})
 
 
 def test_hindsight_refuses_what_it_cannot_relabel() -> None:
     with pytest.raises(ConfigError, match=r"only env.backend=sync, async and torch can call compute_reward"):
-        hindsight(spec_of(1, None), 10, Targets(0.9))
-    policies = Targets(0.9, extras={"policy": spaces.Box(0.0, 1.0, (2,), np.float32)})
+        hindsight(spec_of(1, None), 10, Reading(0.9))
+    policies = Reading(0.9, extras={"policy": spaces.Box(0.0, 1.0, (2,), np.float32)})
     with pytest.raises(ConfigError, match="not supported by algorithms that store search policies"):
         hindsight(spec_of(1, Rewards()), 10, policies)

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from rlrun.buffers.prioritized import Prioritized
-from rlrun.buffers.replay import Targets
+from rlrun.buffers.replay import Reading
 from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
 from rlrun.envs.vector import VectorEnv
 from rlrun.types import Spec, Step
@@ -21,7 +21,7 @@ Make = Callable[..., VectorEnv]
 def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0) -> Prioritized:
     rewards: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None}
     cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, epsilon=1e-6, **rewards)
-    return Prioritized(cfg, spec, Targets(0.9), 0, CPU)
+    return Prioritized(cfg, spec, Reading(0.9), 0, CPU)
 
 
 def test_prioritized_replay_never_draws_stacks_with_overwritten_frames() -> None:

@@ -11,7 +11,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlrun.buffers.replay import Replay, Targets, standardized
+from rlrun.buffers.replay import Reading, Replay, standardized
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
@@ -24,7 +24,7 @@ def replay(
     spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1, **given: Any
 ) -> Replay:
     rewards = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None} | given
-    return Replay(Replay.Config(capacity=capacity, **rewards), spec, Targets(gamma, n_step), seed, CPU)
+    return Replay(Replay.Config(capacity=capacity, **rewards), spec, Reading(gamma, n_step), seed, CPU)
 
 
 def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
@@ -44,7 +44,7 @@ def test_replay_worked_example_of_its_docstring() -> None:
     spec = Spec(spaces.Box(-9, 9, (1,)), spaces.Discrete(2), 2)
     buffer = replay(spec, gamma=0.5, n_step=3)
     sequences = replay(spec)
-    sequences.targets = Targets(sequence_length=3)
+    sequences.reading = Reading(sequence_length=3)
     never = torch.tensor([False, False])
     for row in range(4):
         flat_index = 2.0 * row + torch.arange(2)

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.buffers.consecutive import with_next_action
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Reading, Replay
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
 
@@ -19,11 +19,11 @@ FRAMES = spaces.Box(0, 255, (4, SIDE, SIDE), np.uint8)
 
 def replay(rows: int, obs: spaces.Space = VECTOR, stack: int = 1, length: int = LENGTH) -> Replay:
     spec = Spec(obs, spaces.Discrete(4), ENVS, frame_stack=stack)
-    targets = Targets(0.9, sequence_length=length, extras=EXTRAS)
+    reading = Reading(0.9, sequence_length=length, extras=EXTRAS)
     cfg = Replay.Config(
         capacity=rows * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
     )
-    return Replay(cfg, spec, targets, 0, torch.device("cpu"))
+    return Replay(cfg, spec, reading, 0, torch.device("cpu"))
 
 
 def history(steps: int, seed: int = 0) -> list[dict[str, Tensor]]:
@@ -96,7 +96,7 @@ def test_replay_stores_missing_extras_as_0() -> None:
 def test_replay_sequences_of_frames_equal_transitions_in_a_row() -> None:
     """Stacks in a sequence are those of single transitions, including the last frame of a truncated episode."""
     single, buffer = replay(30, FRAMES, 4), replay(30, FRAMES, 4)
-    single.targets = single.targets._replace(sequence_length=None)
+    single.reading = single.reading._replace(sequence_length=None)
     draw = torch.Generator().manual_seed(0)
     for row in history(40):
         obs, after = (torch.randint(256, (ENVS, 4, SIDE, SIDE), generator=draw, dtype=torch.uint8) for _ in range(2))
@@ -125,8 +125,8 @@ def test_transitions_with_the_next_action_are_the_same_from_replay_and_from_a_ro
     cfg = Replay.Config(
         capacity=60 * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
     )
-    targets = Targets(0.9, n_step, sequence_length=n_step + 1, extras=EXTRAS)
-    buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
+    reading = Reading(0.9, n_step, sequence_length=n_step + 1, extras=EXTRAS)
+    buffer = Replay(cfg, spec, reading, 0, torch.device("cpu"))
     store(buffer, rows)
     replayed = with_next_action(buffer.all(), n_step, 0.9)
     rollout = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}

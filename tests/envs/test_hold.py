@@ -14,7 +14,7 @@ from toys import equal, put, small, train
 from rlrun.addons.representation.predictive import Predictive
 from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
 from rlrun.agents.policy.columns import columns
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Reading, Replay
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
@@ -145,7 +145,7 @@ def by_hand(**ends: int) -> list[dict[str, Any]]:
 
 def filled(env: VectorEnv, steps: list[tuple[Any, Step]], n_step: int) -> Replay:
     cfg = Replay.Config(capacity=100, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None)
-    buffer = Replay(cfg, env.spec, Targets(gamma=GAMMA, n_step=n_step), 0, torch.device("cpu"))
+    buffer = Replay(cfg, env.spec, Reading(gamma=GAMMA, n_step=n_step), 0, torch.device("cpu"))
     for obs, step in steps:
         buffer.add(obs, step.action, step, {})
     return buffer

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.demo_storage import DemoStorage
-from rlrun.buffers.replay import Targets
+from rlrun.buffers.replay import Reading
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import mapped, on
@@ -56,7 +56,7 @@ class Demos(nn.Module):
         self,
         cfg: Any,
         spec: Spec,
-        targets: Targets,
+        reading: Reading,
         seed: int,
         device: torch.device,
     ):

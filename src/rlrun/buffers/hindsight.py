@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.buffers.prioritized import Prioritized
-from rlrun.buffers.replay import Replay, Returns, Targets
+from rlrun.buffers.replay import Reading, Replay, Returns
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import is_image
@@ -50,11 +50,11 @@ class Hindsight(Replay):
         self,
         cfg: Any,
         spec: Spec,
-        targets: Targets,
+        reading: Reading,
         seed: int,
         device: torch.device,
     ):
-        super().__init__(cfg, spec, targets, seed, device)
+        super().__init__(cfg, spec, reading, seed, device)
         achieved = _goal_space(spec.obs, "achieved_goal", cfg.achieved_goal)
         desired = _goal_space(spec.obs, "desired_goal", cfg.desired_goal)
         if achieved.shape != desired.shape:
@@ -62,7 +62,7 @@ class Hindsight(Replay):
                 f"algo.buffer.achieved_goal={cfg.achieved_goal}: has shape {achieved.shape}, but "
                 f"algo.buffer.desired_goal={cfg.desired_goal} has shape {desired.shape}"
             )
-        if "policy" in targets.extras:
+        if "policy" in reading.extras:
             raise ConfigError(
                 f"algo.buffer={self.registered} is not supported by algorithms that store search policies, because "
                 "these were searched for the original goals"

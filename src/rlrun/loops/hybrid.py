@@ -32,13 +32,13 @@ class Hybrid(Offline):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         own = self.buffer
-        if own.targets.sequence_length is not None or own.targets.num_next_steps:
+        if own.reading.sequence_length is not None or own.reading.num_next_steps:
             learner = f"algo={self.agent.registered}"
             if self.addons.num_next_steps:
                 learner = "algo.representation"
             raise ConfigError(f"algo.loop=hybrid is not supported by {learner}, which learns from sequences")
         self.before = self.cfg.online_after
-        recorded = type(own)(own.cfg, own.spec, own.targets, seed_for(self.seed, "recorded"), self.env.device)
+        recorded = type(own)(own.cfg, own.spec, own.reading, seed_for(self.seed, "recorded"), self.env.device)
         self.buffer = Mixed(own, recorded)
 
     @property

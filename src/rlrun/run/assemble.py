@@ -14,7 +14,7 @@ from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Reading, Replay
 from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
@@ -62,10 +62,10 @@ def build_loop(config: RunConfig) -> Loop:
         config = dataclasses.replace(config, algo=schedules.applied(config.algo))
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = buffer_settings(config.algo), config.algo["loop"]
-        targets = targets_of(agent, addons)
+        reading = reading_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
         buffer = buffer_values and registry.build(
-            "buffer", buffer_values, stored, targets, config.seed, device, path="algo.buffer"
+            "buffer", buffer_values, stored, reading, config.seed, device, path="algo.buffer"
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
@@ -134,23 +134,23 @@ def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) 
     return registry.build(name, values, spec, parts, path=f"algo.{name}")
 
 
-def targets_of(agent: Agent, addons: Addons) -> Targets:
+def reading_of(agent: Agent, addons: Addons) -> Reading:
     """Returns what replay must sample for an agent and its add-ons.
 
     With a recurrent network these are sequences, with n_step - 1 more steps, whose rewards the last returns include.
     """
     cfg, memory = agent.cfg, agent.memory
-    targets = Targets(
+    reading = Reading(
         sequence_length=agent.sequence_length,
         extras=agent.stores | addons.stores,
         num_next_steps=num_next_steps(agent, addons),
     )
     if isinstance(cfg, NStepReturns):
-        targets = targets._replace(gamma=cfg.gamma, n_step=cfg.n_step)
+        reading = reading._replace(gamma=cfg.gamma, n_step=cfg.n_step)
     if memory.size:
-        length = memory.sequence_length + targets.n_step - 1
-        targets = targets._replace(sequence_length=length, burn_in=memory.burn_in)
-    return targets
+        length = memory.sequence_length + reading.n_step - 1
+        reading = reading._replace(sequence_length=length, burn_in=memory.burn_in)
+    return reading
 
 
 def num_next_steps(agent: Agent, addons: Addons) -> int:
