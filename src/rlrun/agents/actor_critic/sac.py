@@ -75,8 +75,8 @@ class SAC(ActorCritic):
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
-        target_q = reduced(target_critic, self.ensemble.target, batch)
-        next_q, next_log_prob = self.evaluate(batch["next_obs"], target_q, noise)
+        q = reduced(target_critic, self.ensemble.target, batch)
+        next_q, next_log_prob = self.evaluate(batch["next_obs"], q, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
         cost = self.entropy_reward.cost(next_log_prob, batch["weight"], self.entropy)
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)
@@ -91,8 +91,9 @@ class SAC(ActorCritic):
         return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        actor_q = reduced(self.critic, self.ensemble.actor, batch)
-        return self.evaluate(batch["obs"], self.action_gradient.along(actor_q), noise)
+        """Returns the Q-value that the actor maximises and log pi of a sampled action, both [batch]."""
+        q = reduced(self.critic, self.ensemble.actor, batch)
+        return self.evaluate(batch["obs"], self.action_gradient.along(q), noise)
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
         """Returns alpha log pi - Q, [batch]. Variants use the batch."""
