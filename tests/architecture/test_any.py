@@ -18,7 +18,7 @@ BUDGET = {
     "cli": 49,
     "cluster": 7,
     "config": 168,
-    "core": 45,
+    "core": 44,
     "datasets": 18,
     "engine": 144,
     "envs": 282,

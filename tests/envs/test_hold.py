@@ -1,7 +1,6 @@
 """Held actions: the wrapper, the discount of its steps in replay and rollouts, and normalised rewards."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -23,10 +22,8 @@ from rlrun.envs.hold import HELD, Hold
 from rlrun.envs.pool import SyncPool
 from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
-from rlrun.errors import ConfigError
 from rlrun.functional.returns import gae
-from rlrun.run.assemble import check_hold
-from rlrun.settings import Discounted
+from rlrun.settings import Around
 from rlrun.types import Step
 
 GAMMA = 0.9
@@ -248,24 +245,28 @@ def test_sac_that_holds_actions_learns_with_standardised_rewards_and_a_represent
     assert loop.batch["n_steps"].unique().numel() > 1, "actions are held for different times"
 
 
-def config(algo: dict[str, Any]) -> Any:
-    wrappers = {"hold": {"max_steps": 5, "gamma": GAMMA}}
-    return SimpleNamespace(env=SimpleNamespace(wrappers=wrappers), algo={"loop": {}} | algo, network={"name": "lstm"})
+REPLAYS = Around("sac", "offpolicy", "lstm", buffer="replay", gamma=GAMMA)
 
 
 @pytest.mark.parametrize(
-    ("gamma", "memory", "algo", "text"),
+    ("changes", "line"),
     [
-        (0.99, 0, {}, "env.wrappers.hold.gamma=0.9: must be algo.gamma, which is 0.99"),
-        (GAMMA, 0, {"loop": {"data": "x"}}, "env.wrappers.hold: is not supported with data sets"),
-        (GAMMA, 0, {"buffer": {"name": "demos"}}, "env.wrappers.hold: is not supported with data sets"),
-        (GAMMA, 4, {"buffer": {"name": "replay"}}, "is not supported by algo=sac with network=lstm"),
+        ({}, None),
+        ({"recurrent": True, "buffer": None}, None),
+        (
+            {"gamma": 0.99},
+            "env.wrappers.hold.gamma=0.9: must be algo.gamma, which is 0.99, because the agent discounts the value "
+            "after a held action",
+        ),
+        ({"reads_data": True}, "env.wrappers.hold: is not supported with data sets and demonstrations"),
+        ({"buffer": "demos"}, "env.wrappers.hold: is not supported with data sets and demonstrations"),
+        (
+            {"recurrent": True},
+            "env.wrappers.hold: is not supported by algo=sac with network=lstm, which counts the steps of replayed "
+            "sequences",
+        ),
     ],
 )
-def test_hold_is_refused_with_what_has_no_number_of_steps(gamma: float, memory: int, algo: Any, text: str) -> None:
-    agent: Any = SimpleNamespace(cfg=Discounted(gamma=gamma), memory=SimpleNamespace(size=memory), registered="sac")
-    with pytest.raises(ConfigError) as caught:
-        check_hold(config(algo), agent)
-    assert text in str(caught.value)
-    agent.cfg, agent.memory.size = Discounted(gamma=GAMMA), 0
-    check_hold(config({"buffer": {"name": "replay"}}), agent)
+def test_hold_is_refused_with_what_has_no_number_of_steps(changes: dict[str, Any], line: str | None) -> None:
+    faults = [*Hold.requires({"max_steps": 5, "gamma": GAMMA}, REPLAYS._replace(**changes))]
+    assert faults == [line] * (line is not None)

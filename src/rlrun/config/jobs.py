@@ -197,22 +197,22 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
     if not unknown:
         lacking = list(check.missing(values))
     if any(line.startswith("algo.loop.") for line in lacking):
-        lacking = list(_loop_faults(values)) or lacking
+        lacking = [*_loop_faults(values["algo"])] or lacking
     faults += lacking or _type_faults(values)
     if faults:
         raise ConfigError(*faults)
     return Job([word.text.lstrip("+") for word in words], values)
 
 
-def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
-    """Returns a fault if the algorithm does not support its loop, because then keys of the loop are missing too."""
-    from rlrun.run.assemble import check_loop  # imports torch, which takes a second; only this fault needs it
+def _loop_faults(algo: dict[str, Any]) -> Iterator[str]:
+    """Yields the fault of an algorithm that does not support its loop. Then keys of the loop are missing too."""
+    from rlrun.run.assemble import around_algorithm  # imports torch, which takes a second; only this fault needs it
+    from rlrun.settings import registry
 
     try:
-        check_loop(values["algo"])
+        yield from registry.lookup("loop", algo["loop"]["name"]).requires(algo["loop"], around_algorithm(algo))
     except ConfigError as error:
-        return error.faults
-    return ()
+        yield from error.faults
 
 
 def _type_faults(values: dict[str, Any]) -> Sequence[str]:

@@ -11,10 +11,11 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlrun.settings import Requires
 from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
-class Addon(nn.Module):
+class Addon(Requires, nn.Module):
     """Transforms observations, rewards and batches between environment, buffer and agent.
 
     By default no method changes anything; a reward module implements `reward`.

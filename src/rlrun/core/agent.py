@@ -9,6 +9,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
+from rlrun.settings import Requires
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
@@ -37,7 +38,7 @@ def policy(method: F) -> F:
     return method
 
 
-class Agent(nn.Module):
+class Agent(Requires, nn.Module):
     """An update rule with its networks. Snapshots hold its state dict, so all its state must be in the module tree."""
 
     Config: ClassVar[type]

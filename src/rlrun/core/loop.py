@@ -1,6 +1,6 @@
 """Base class of loops, which collect steps from the environments and call the agent's `update`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -14,10 +14,11 @@ from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
+from rlrun.settings import Around, Requires
 from rlrun.types import Batch, Context, Metrics, Obs, Step, measured
 
 
-class Loop(Module):
+class Loop(Requires, Module):
     """Owns agent, add-ons, environments and buffer, so its state dict is the state of the run.
 
     horizon: the number of steps over which schedules run. A resume with more steps does not change the horizon.
@@ -43,6 +44,17 @@ class Loop(Module):
         self.schedules = Schedules({})  # of hyperparameters
         self.tick_start = 0  # `steps` at the start of the tick
         self.batch: Any = None  # batch of the last update, for a post-mortem
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        if cls.replays != around.keeps_replay:
+            why = "which learns from replay" if around.keeps_replay else "which has no replay"
+            yield f"algo.loop={around.loop} is not supported by algo={around.algo}, {why}"
+        if cls.replays and not cls.refills and not around.snapshot_replay:
+            yield (
+                f"trainer.snapshot_replay=false is not supported by algo.loop={around.loop}: replay holds data sets, "
+                "which a resumed run does not read again"
+            )
 
     def tick(self) -> Metrics:
         """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or

@@ -1,13 +1,16 @@
 """Builds what an agent is made of: torsos of the chosen network, random streams, parts, other agents."""
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
 from gymnasium import Space
 from torch import nn
 
+from rlrun.core.agent import Agent
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import StateLayout
 from rlrun.settings import registry
 from rlrun.spaces import MixedSpace
@@ -64,6 +67,23 @@ class Parts:
         self.memory.add(torso)
         return torso
 
+    def unsupported(self, agent: Agent) -> Iterator[str]:
+        """Yields the faults of the networks that were built for an agent: settings of a role for which it has none, and
+        batch normalisation whose running statistics it does not update."""
+        built = {role for role, _ in self.torsos}
+        for role in ROLES:
+            if self.network.get(role) and role not in built:
+                yield (
+                    f"network.{role}: algo={agent.registered} has no separate network for the {role}; "
+                    "set the keys of network itself"
+                )
+        normalised = any(isinstance(module, BatchRenorm) for _, torso in self.torsos for module in torso.modules())
+        if normalised and not agent.moves_statistics:
+            yield (
+                f"network.norm={BatchRenorm.registered} is not supported by algo={agent.registered}, which does not "
+                "update running statistics; use network.norm=layer"
+            )
+
     def stream(self, name: str) -> Stream:
         """Returns a stream of random numbers of this name, for one purpose of this agent."""
         return Stream(self.seed, f"{self.scope}.{name}", self.device)
@@ -81,13 +101,15 @@ class Parts:
         """Builds another agent inside this one. `name` is part of its streams' names, so their numbers differ."""
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
         parts.torsos = self.torsos
-        return agent_named(values, self.spec, parts)
+        cls, cfg = agent_class(values, self.spec)
+        return cls(cfg, self.spec, parts)
 
 
-def agent_named(values: dict[str, Any], spec: Spec, parts: Parts) -> Any:
-    """Builds the agent that `values` name. For mixed actions, takes the variant in the group `mixed_algo` if one is
-    registered."""
+def agent_class(values: dict[str, Any], spec: Spec) -> tuple[type[Agent], object]:
+    """Returns the class of the agent that `values` name, and its Config. For mixed actions, takes the variant in the
+    group `mixed_algo` if one is registered."""
     group = "algo"
     if isinstance(spec.action, MixedSpace) and values["name"] in registry.names("mixed_algo"):
         group = "mixed_algo"
-    return registry.build(group, values, spec, parts, path="algo")
+    settings = {key: value for key, value in values.items() if key != "name"}
+    return registry.configured(group, values["name"], settings, "algo")

@@ -1,11 +1,12 @@
 """A wrapper with which an agent chooses how long to hold each action (Sharma et al. 2017, arXiv 1702.06054)."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from rlrun.settings import Fraction, Units, config, register
+from rlrun.settings import Around, Fraction, Requires, Units, config, register
 from rlrun.types import Info
 
 HELD = "rlrun.held"  # key of infos
@@ -19,7 +20,7 @@ class Held(NamedTuple):
 
 
 @register("wrapper", "hold")
-class Hold(gym.Wrapper):
+class Hold(Requires, gym.Wrapper):
     """Adds to the action how long it is held: (k, action) takes up to k + 1 steps, for k from 0 to max_steps - 1.
 
     The reward is the discounted sum of the rewards of these steps. The end of an episode also ends a hold. An agent
@@ -33,6 +34,21 @@ class Hold(gym.Wrapper):
     class Config:
         max_steps: Units
         gamma: Fraction
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        if around.gamma is not None and around.gamma != own["gamma"]:
+            yield (
+                f"env.wrappers.hold.gamma={own['gamma']}: must be algo.gamma, which is {around.gamma}, because the "
+                "agent discounts the value after a held action"
+            )
+        if around.reads_data or around.buffer == "demos":
+            yield "env.wrappers.hold: is not supported with data sets and demonstrations"
+        if around.recurrent and around.buffer is not None:
+            yield (
+                f"env.wrappers.hold: is not supported by algo={around.algo} with network={around.network}, which "
+                "counts the steps of replayed sequences"
+            )
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)

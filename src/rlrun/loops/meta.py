@@ -1,5 +1,6 @@
 """Meta-learning loop: explores and adapts in the task of every environment, then learns from all tasks at once."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -7,7 +8,7 @@ from torch import Tensor
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent, MetaPolicy, episodes
-from rlrun.settings import Size, config, register
+from rlrun.settings import Around, Size, config, register
 from rlrun.types import Batch, MetaBatch, Metrics, Step
 
 
@@ -25,6 +26,17 @@ class Meta(Loop):
         super().__init__(*parts)
         if not isinstance(self.agent, MetaAgent):
             raise ConfigError("algo.loop=meta: needs an algorithm that adapts to tasks, such as maml")
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        yield from super().requires(own, around)
+        if own.get("new_tasks") and around.draws_tasks and around.instance_seed is not None:
+            why = "gives training and evaluation the same tasks; leave it out, or set algo.loop.new_tasks=false"
+            yield f"env.instance_seed={around.instance_seed}: {why}"
+        test_tasks, episodes = own.get("test_tasks"), around.eval_episodes
+        if isinstance(test_tasks, int) and 0 < episodes < test_tasks:
+            why = f"must be at most trainer.eval_episodes={episodes}, because every task has an episode"
+            yield f"algo.loop.test_tasks={test_tasks}: {why}"
 
     def tick(self) -> Metrics:
         self.start_tick()

@@ -26,6 +26,7 @@ with burn_in = 2, sequence_length = 3 and n_step = 1:
                        after the burn-in if none is valid; there the state is set to `hidden_state`
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -36,11 +37,11 @@ from torch import Tensor, nn
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.torsos import Layers, Mlp, auto
-from rlrun.settings import NonNegativeInt, Size, Units, config, register
+from rlrun.settings import Around, NonNegativeInt, Requires, Size, Units, config, register
 from rlrun.types import Batch, Obs
 
 
-class Recurrent(nn.Module):
+class Recurrent(Requires, nn.Module):
     """An encoder (`auto`) and recurrent layers: obs [batch, ...] or [time, batch, ...] -> features of each row.
 
     The cell of a layer takes the output of the layer below. The state concatenates the states of all layers, the lowest
@@ -82,6 +83,25 @@ class Recurrent(nn.Module):
             output = spaces.Box(-np.inf, np.inf, (cfg.features,))
             self.join = Mlp(cfg, [output, *others], members)
             self.features = self.join.features
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        network = f"network={around.network} is not supported"
+        if not around.remembers:
+            yield f"{network} by algo={around.algo}, which keeps no recurrent state between steps"
+            return
+        if around.buffer is not None:
+            for section in around.addons:
+                yield f"{network} with algo.{section}, which takes no sequences"
+        for role, own_of_role in own.items():
+            for key in cls.of_agent:
+                if isinstance(own_of_role, dict) and key in own_of_role:
+                    yield f"network.{role}.{key}: is the same for the whole agent; set network.{key}"
+        if around.buffer is None and (own["burn_in"] or own["start"] == "zero"):
+            yield (
+                f"network.burn_in={own['burn_in']}, network.start={own['start']}: algo={around.algo} learns from "
+                "rollouts, whose recurrent states are never outdated; set burn_in=0 and start=stored"
+            )
 
     def forward(self, obs: Any, *others: Any) -> Tensor:
         if "row_index" in obs:

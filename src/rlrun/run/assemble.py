@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -20,19 +19,17 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
 from rlrun.core.loop import Loop
-from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
+from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
 from rlrun.core.random import seed_for, sequence
-from rlrun.envs.hold import Hold
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError, RunError
-from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import BESIDE, Schedules
-from rlrun.settings import Discounted, NStepReturns, registry
+from rlrun.settings import Around, Discounted, NStepReturns, Requires, registry
 from rlrun.types import MASK, Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
@@ -47,9 +44,7 @@ def build_loop(config: RunConfig) -> Loop:
     Raises ConfigError if a setting is invalid.
     """
     check_ranges(config)
-    check_loop(config.algo)
-    check_tasks(config)
-    check_snapshots(config)
+    check_requirements(config)
     curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer.engine, device)
@@ -82,19 +77,16 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
 
     Hyperparameters are constant, as in an evaluation, unless `Schedules.applied` has replaced them.
     """
-    values = agent_values(config)
-    check_memory(config)
     check_sizes(spec)
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
-        _, cfg = registry.configured("algo", values["name"], settings(values), "algo")
+        cls, cfg = agent_class(agent_values(config), spec)
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
-        agent = agent_named(values, spec, parts)
-    check_roles(config, parts)
-    check_norm(agent, parts)
-    check_hold(config, agent)
+        agent = cls(cfg, spec, parts)
+    if faults := [*parts.unsupported(agent)]:
+        raise ConfigError(*faults)
     if parts.memory.size:
         addons.append(RecurrentState(parts.memory))
     for part in (agent, addons):
@@ -164,19 +156,6 @@ def num_next_steps(agent: Agent, addons: Addons) -> int:
     return max(agent.num_next_steps, addons.num_next_steps)
 
 
-def check_loop(algo: dict[str, Any]) -> None:
-    """Raises ConfigError if the algorithm has a replay buffer and the loop does not use one, or vice versa.
-
-    algo: the section `algo` of a config.
-    """
-    loop, buffer = algo["loop"]["name"], buffer_settings(algo)
-    keeps = buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay)
-    if registry.lookup("loop", loop).replays == keeps:
-        return
-    why = "which learns from replay" if keeps else "which has no replay"
-    raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
-
-
 def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the section `algo.buffer`, or None if the run has no buffer.
 
@@ -188,28 +167,6 @@ def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
     if registry.lookup("algo", algo["name"]).learns_from_rollouts:
         return None
     return buffer
-
-
-def check_tasks(config: RunConfig) -> None:
-    """Raises ConfigError if a meta-learner would be tested in its training tasks, or in fewer tasks than it should."""
-    loop, instance_seed, episodes = config.algo["loop"], config.env.instance_seed, config.trainer.eval_episodes
-    if loop.get("new_tasks") and config.env.task_kwargs and instance_seed is not None:
-        why = "gives training and evaluation the same tasks; leave it out, or set algo.loop.new_tasks=false"
-        raise ConfigError(f"env.instance_seed={instance_seed}: {why}")
-    test_tasks = loop.get("test_tasks")
-    if test_tasks is not None and 0 < episodes < test_tasks:
-        why = f"must be at most trainer.eval_episodes={episodes}, because every task has an episode"
-        raise ConfigError(f"algo.loop.test_tasks={test_tasks}: {why}")
-
-
-def check_snapshots(config: RunConfig) -> None:
-    """Raises ConfigError if snapshots without replay are requested and the loop cannot fill replay again."""
-    loop = registry.lookup("loop", config.algo["loop"]["name"])
-    if loop.replays and not loop.refills and not config.trainer.snapshot_replay:
-        raise ConfigError(
-            f"trainer.snapshot_replay=false is not supported by algo.loop={loop.registered}: replay holds data sets, "
-            "which a resumed run does not read again"
-        )
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:
@@ -236,76 +193,11 @@ def check_evaluation(config: RunConfig, spec: Spec, device: torch.device) -> Non
         raise ConfigError(f"env.eval_kwargs={config.env.eval_kwargs}: {differs}")
 
 
-def check_memory(config: RunConfig) -> None:
-    """Raises ConfigError if the network is recurrent and the algorithm, or a setting, does not support that."""
-    network, algo, values = config.network["name"], config.algo["name"], config.network
-    torso = registry.lookup("network", network)
-    if not isinstance(torso, type) or not issubclass(torso, Recurrent):
-        return
-    if not registry.lookup("algo", algo).remembers:
-        raise ConfigError(
-            f"network={network} is not supported by algo={algo}, which keeps no recurrent state between steps"
-        )
-    beside = [part for part in BEFORE if config.algo.get(part)]
-    if beside and "buffer" in config.algo:
-        raise ConfigError(f"network={network} is not supported with algo.{beside[0]}, which takes no sequences")
-    for role, key in product(ROLES, torso.of_agent):
-        if key in section_of(values, role):
-            raise ConfigError(f"network.{role}.{key}: is the same for the whole agent; set network.{key}")
-    if "buffer" not in config.algo and (values["burn_in"] or values["start"] == "zero"):
-        raise ConfigError(
-            f"network.burn_in={values['burn_in']}, network.start={values['start']}: algo={algo} learns from rollouts, "
-            "whose recurrent states are never outdated; set burn_in=0 and start=stored"
-        )
-
-
 def check_sizes(spec: Spec) -> None:
     """Raises ConfigError if observations or actions have more values than a layer of ROWS units, or a minibatch of ROWS
     one-hot vectors, could have in the memory."""
     for what, space in (("observations", spec.obs), ("actions", spec.shown_action)):
         memory.check_fits(f"env: {space} {what} in {ROWS} one-hot vectors", ROWS * FLOAT_BYTES * flatdim(space))
-
-
-def check_norm(agent: Agent, parts: Parts) -> None:
-    """Raises ConfigError if a network has batch normalisation but the agent does not update its running statistics."""
-    normalised = any(isinstance(module, BatchRenorm) for _, torso in parts.torsos for module in torso.modules())
-    if normalised and not agent.moves_statistics:
-        raise ConfigError(
-            f"network.norm={BatchRenorm.registered} is not supported by algo={agent.registered}, which does not update "
-            "running statistics; use network.norm=layer"
-        )
-
-
-def check_hold(config: RunConfig, agent: Agent) -> None:
-    """Raises ConfigError if actions are held, and the agent has another discount or learns from what has no `n_steps`:
-    data of earlier runs, and sequences of a recurrent network."""
-    hold = config.env.wrappers.get(Hold.registered)
-    if hold is None:
-        return
-    if isinstance(agent.cfg, Discounted) and agent.cfg.gamma != hold["gamma"]:
-        raise ConfigError(
-            f"env.wrappers.hold.gamma={hold['gamma']}: must be algo.gamma, which is {agent.cfg.gamma}, because the "
-            "agent discounts the value after a held action"
-        )
-    buffer = config.algo.get("buffer") or {}
-    if "data" in config.algo["loop"] or buffer.get("name") == "demos":
-        raise ConfigError("env.wrappers.hold: is not supported with data sets and demonstrations")
-    if agent.memory.size and buffer:
-        raise ConfigError(
-            f"env.wrappers.hold: is not supported by algo={agent.registered} with network={config.network['name']}, "
-            "which counts the steps of replayed sequences"
-        )
-
-
-def check_roles(config: RunConfig, parts: Parts) -> None:
-    """Raises ConfigError if `network.actor` or `network.critic` is set but the agent has no such network."""
-    built = {role for role, _ in parts.torsos}
-    for role in ROLES:
-        if config.network.get(role) and role not in built:
-            raise ConfigError(
-                f"network.{role}: algo={config.algo['name']} has no separate network for the {role}; "
-                "set the keys of network itself"
-            )
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:
@@ -341,6 +233,46 @@ def build_callbacks(config: RunConfig) -> Callbacks:
     for index, values in enumerate(config.callbacks):
         callbacks.append(registry.build("callback", values, path=f"callbacks.{index}"))
     return Callbacks(callbacks)
+
+
+def check_requirements(config: RunConfig) -> None:
+    """Asks every part what it requires of the others. Raises one ConfigError with all faults."""
+    torso = registry.lookup("network", config.network["name"])
+    around = around_algorithm(config.algo)._replace(
+        network=config.network["name"],
+        remembers=registry.lookup("algo", config.algo["name"]).remembers,
+        recurrent=isinstance(torso, type) and issubclass(torso, Recurrent),
+        draws_tasks=bool(config.env.task_kwargs),
+        instance_seed=config.env.instance_seed,
+        eval_episodes=config.trainer.eval_episodes,
+        snapshot_replay=config.trainer.snapshot_replay,
+    )
+    parts = [("loop", config.algo["loop"]), ("algo", config.algo), ("network", config.network)]
+    parts += [(section, config.algo[section]) for section in around.addons]
+    for name, own in config.env.wrappers.items():
+        if name in registry.names("wrapper"):  # others are refused when an environment is made
+            parts.append(("wrapper", {"name": name} | own))
+    faults: list[str] = []
+    for group, own in parts:
+        part = registry.lookup(group, own["name"])
+        if isinstance(part, type) and issubclass(part, Requires):
+            faults += part.requires(own, around)
+    if faults:
+        raise ConfigError(*faults)
+
+
+def around_algorithm(algo: dict[str, Any]) -> Around:
+    """Returns what the section `algo` of a config says about the parts of a run."""
+    buffer = buffer_settings(algo)
+    return Around(
+        algo["name"],
+        algo["loop"]["name"],
+        buffer=algo["buffer"]["name"] if algo.get("buffer") else None,
+        addons=tuple(section for section in BEFORE if algo.get(section)),
+        keeps_replay=buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay),
+        reads_data="data" in algo["loop"],
+        gamma=algo.get("gamma"),
+    )
 
 
 def check_ranges(config: RunConfig) -> None:

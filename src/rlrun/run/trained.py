@@ -21,7 +21,7 @@ from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
 from rlrun.imports import module_of, typed_again
-from rlrun.run.assemble import build_agent, eval_env, prepare_device
+from rlrun.run.assemble import build_agent, check_requirements, eval_env, prepare_device
 from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
 from rlrun.run.evaluation import EpisodeResult, play, summary
 from rlrun.run.untrusted import check_environment
@@ -83,6 +83,7 @@ def restored(
     try:
         check_spaces(str(run_path), run_path, env.spec)
         with built_from(run_path):
+            check_requirements(config)
             agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
         load_part(addons, snapshot.state, "addons")

@@ -4,6 +4,7 @@ from rlrun.settings.configs import config, parse
 from rlrun.settings.discount import Discounted, NStepReturns
 from rlrun.settings.marks import Part, Scheduled, ScheduledValue, is_schedule, number_fault, parts_of, scheduled_of
 from rlrun.settings.registry import register
+from rlrun.settings.requirements import Around, Requires
 from rlrun.settings.types import (
     Episodes,
     Fraction,
@@ -23,6 +24,7 @@ from rlrun.settings.types import (
 )
 
 __all__ = [
+    "Around",
     "Discounted",
     "Episodes",
     "Fraction",
@@ -39,6 +41,7 @@ __all__ = [
     "PositiveFraction",
     "PositiveInt",
     "Range",
+    "Requires",
     "Scheduled",
     "ScheduledValue",
     "Size",

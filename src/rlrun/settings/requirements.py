@@ -1,0 +1,35 @@
+"""What a part of a run requires of the other parts, before any of them is built."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+
+class Around(NamedTuple):
+    """The parts of a run, and the settings that matter to several of them. The defaults are those of no such part."""
+
+    algo: str  # names of parts
+    loop: str
+    network: str = ""
+    buffer: str | None = None  # the section algo.buffer, whether or not the loop uses it
+    addons: tuple[str, ...] = ()  # sections, such as representation
+    keeps_replay: bool = False  # whether the run has a replay buffer
+    reads_data: bool = False  # whether the loop reads data sets
+    recurrent: bool = False  # whether the network is
+    remembers: bool = False  # whether the algorithm supports recurrent networks
+    gamma: object = None  # discount of the algorithm, if it has one
+    draws_tasks: bool = False  # whether the environment has `task_kwargs`
+    instance_seed: int | None = None
+    eval_episodes: int = 0
+    snapshot_replay: bool = True
+
+
+class Requires:
+    """Base of parts that do not go together with every other part."""
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        """Yields a fault for each other part, and each setting of it, with which this part is not supported.
+
+        own: the settings of this part, as in the config.
+        """
+        yield from ()
