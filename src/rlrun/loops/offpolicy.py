@@ -153,13 +153,9 @@ class OffPolicy(Loop):
         rate = float(self.cfg.updates_per_step)
         if rate != self.rate:
             if self.rate is not None:
-                self.rate_updates = self.total_at(steps, self.rate)
+                self.rate_updates += (steps - self.rate_steps) * self.rate
                 self.rate_steps = steps
             self.rate = rate
-        return self.total_at(steps, rate)
-
-    def total_at(self, steps: int, rate: float) -> float:
-        """Returns `total_updates` if the rate has been the same since `rate_steps`."""
         return self.rate_updates + (steps - self.rate_steps) * rate
 
     @property
