@@ -63,6 +63,13 @@ def test_scheduled_numbers_change_what_is_learned(algo: str, key: str, engine: s
     assert not torch.equal(*found)
 
 
+def test_numbers_of_loops_and_buffers_are_as_exact_as_those_of_the_config() -> None:
+    schedule = {"loop": {"updates_per_step": {"piecewise": {"values": [0.1], "at": [0]}}}}
+    number = Schedules(toy("dqn")["algo"] | {"schedule": schedule}).numbers["loop.updates_per_step"]
+    number.update(Context(1, 1, 0.5))
+    assert float(number.value) == 0.1
+
+
 def test_new_updates_per_step_hold_after_the_next_tick(build: Build) -> None:
     falling = {"loop.updates_per_step": {"piecewise": {"values": [0.5, 2.0], "at": [30, 40]}}}
     values = toy("dqn", **{"algo.loop.updates_per_step": 1.0, "algo.loop.warmup_steps": 16, "env.num_envs": 2})
@@ -75,12 +82,13 @@ def test_new_updates_per_step_hold_after_the_next_tick(build: Build) -> None:
 
 def test_run_whose_updates_per_step_change_resumes_with_as_many_updates(build: Build) -> None:
     schedule = {"loop": {"updates_per_step": {"linear": {"end": 0.2}}}}
-    values = toy("dqn", **{"algo.schedule": schedule, "trainer.total_steps": 80})
+    values = toy("dqn", **{"algo.schedule": schedule, "algo.epsilon.fraction": 1.0, "trainer.total_steps": 80})
     whole, first, resumed = build(values), build(values), build(values)
     for loop, ticks in ((whole, 60), (first, 31)):
         for _ in range(ticks):
             loop.tick()
     resumed.load_state_dict(first.state_dict())
+    assert 0.2 < resumed.agent.epsilon == first.agent.epsilon < 1.0, "it acts with the value of the last update"
     for _ in range(29):
         resumed.tick()
     assert resumed.steps == whole.steps and resumed.updates == whole.updates < resumed.steps
@@ -100,6 +108,12 @@ def test_number_whose_setting_is_a_section_follows_its_shape(build: Build) -> No
         ("algo.epsilon.end=1.5", "algo.epsilon: reaches 1.5, but must be less than or equal to 1"),
         ("algo.epsilon.start=1.5", "algo.epsilon.start=1.5: must be less than or equal to 1"),
         ("algo.epsilon.fraction=0", "algo.epsilon.fraction=0.0: must be greater than 0"),
+        ("algo.epsilon.name=cosine", "algo.epsilon.name=cosine: must be one of linear, random_start, exponential,"),
+        ("algo.critic.name=none", "critic: unknown name 'none'"),
+        (
+            "algo.schedule.gamma={linear: {end: 0}}",
+            "algo.schedule.gamma: cannot change during a run (these can: buffer",
+        ),
         ("algo.schedule.epsilon={linear: {end: 0}}", "algo.schedule.epsilon: algo.epsilon is {name: linear, start: 1"),
     ],
 )

@@ -135,6 +135,12 @@ def test_new_values_of_scheduled_numbers_become_points() -> None:
         rescheduled(values, {"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 900}, 900)
     found = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)
     assert found.keys() == {"algo.schedule"}
+    loop = jobs(["algo=dqn", "env=CartPole", "preset=none"])[0].values
+    found = rescheduled(loop, {"algo.loop.updates_per_step": 0.5}, 300)
+    assert dict(by_key(found["algo.schedule"])) == {
+        "loop.updates_per_step": {"piecewise": {"values": [0.5], "at": [300]}}
+    }
+    found = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)
     assert dict(by_key(found["algo.schedule"]))["entropy.ent_coef"] == {"piecewise": {"values": [0.5], "at": [300]}}
 
 

@@ -301,7 +301,7 @@ def check_ranges(config: RunConfig) -> None:
         except ConfigError as error:
             faults += error.faults
     if faults:
-        raise ConfigError(*faults)
+        raise ConfigError(*dict.fromkeys(faults))  # an unknown part is a fault of its schedules too
 
 
 def check_network(network: dict[str, Any]) -> None:

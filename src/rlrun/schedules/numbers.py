@@ -135,7 +135,8 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any], known: Mapping[str
     """Returns a number with its schedule in `algo.schedule`. Raises ConfigError if it cannot be scheduled."""
     path = f"algo.schedule.{key}"
     if key not in known:
-        raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(sorted(known))})")
+        numbers = sorted(other for other in known if not is_schedule(check.lookup(other, algo)))
+        raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(numbers)})")
     if key.rpartition(".")[2].endswith("learning_rate"):
         rate_key, rate_schedule = schedule_of_rate(key, algo)
         if rate_schedule:
