@@ -78,7 +78,7 @@ def autocast(method: Kernel, device: torch.device) -> Kernel:
     """Returns a kernel that runs under torch.autocast: its matrix products are computed in bf16."""
 
     @functools.wraps(method)
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         with torch.autocast(device.type, torch.bfloat16):
             return method(*args)
 
@@ -98,7 +98,7 @@ class MatmulBackend:
         self.largest = max((shape[-1] * shape[-2] for shape in weights), default=0)
         self.large: dict[int | None, bool] = {}  # number of rows of the first argument -> result of `_is_large`
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         first = next(rows(args), None)
         large = self.large.get(first)
         if large is None:
@@ -108,6 +108,6 @@ class MatmulBackend:
         with matmul_backend.onednn():
             return self.method(*args)
 
-    def _is_large(self, args: Any) -> bool:
+    def _is_large(self, args: object) -> bool:
         """Returns whether the largest matrix product of a call is large enough for oneDNN to be faster."""
         return 2 * max(rows(args), default=0) * self.largest >= matmul_backend.onednn_from()

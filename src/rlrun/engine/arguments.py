@@ -8,7 +8,7 @@ from torch import Tensor
 SEQUENCE = (tuple, list)  # is checked faster than a union
 
 
-def parts(tree: Any) -> Iterable[Any]:
+def parts(tree: object) -> Iterable[object]:
     """Returns the values of a dict, list or tuple; () for anything else."""
     if isinstance(tree, dict):
         return tree.values()
@@ -17,7 +17,7 @@ def parts(tree: Any) -> Iterable[Any]:
     return ()
 
 
-def leaves(tree: Any) -> list[Tensor]:
+def leaves(tree: object) -> list[Tensor]:
     """Returns the tensors of a tree, in the order in which `flatten` visits them."""
     if isinstance(tree, Tensor):
         return [tree]
@@ -27,14 +27,14 @@ def leaves(tree: Any) -> list[Tensor]:
     return found
 
 
-def only_tensors(tree: Any) -> bool:
+def only_tensors(tree: object) -> bool:
     """Returns whether every leaf of a tree is a tensor."""
     if isinstance(tree, dict | tuple | list):
         return all(map(only_tensors, parts(tree)))
     return isinstance(tree, Tensor)
 
 
-def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def mapped(tree: object, change: Callable[[Tensor], Tensor]) -> Any:
     """Returns a tree with `change` applied to every tensor, in the order in which `flatten` visits them."""
     if isinstance(tree, Tensor):
         return change(tree)
@@ -45,7 +45,7 @@ def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return tree
 
 
-def flatten(values: Iterable[Any], shapes: list[Any], tensors: list[Tensor]) -> None:
+def flatten(values: Iterable[object], shapes: list[object], tensors: list[Tensor]) -> None:
     """Appends the tensors among arguments to `tensors`, and all that must be equal in every call to `shapes`.
 
     That is: shapes and dtypes of tensors, keys and lengths of containers, types and values of other arguments.
@@ -64,7 +64,7 @@ def flatten(values: Iterable[Any], shapes: list[Any], tensors: list[Tensor]) -> 
             shapes.append((type(value), value))
 
 
-def rows(tree: Any) -> Iterator[int]:
+def rows(tree: object) -> Iterator[int]:
     """Yields the length of the first dimension of every tensor in a tree; scalars are skipped."""
     if isinstance(tree, Tensor):
         if tree.shape:

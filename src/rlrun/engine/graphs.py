@@ -22,7 +22,9 @@ class Graphed(Taped):
     Some operations of CUDA give different bits each time they run. A kernel with such an operation fails the check.
     """
 
-    def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
+    def _tape(
+        self, calls: list[Call], inputs: list[Tensor], out: object, args: object, kwargs: object
+    ) -> Callable[..., object]:
         graph_inputs = [tensor.clone() for tensor in inputs]
         remaining = iter(graph_inputs)
         graph_args, graph_kwargs = mapped((args, kwargs), lambda _: next(remaining))
@@ -38,7 +40,7 @@ class Graphed(Taped):
         return run
 
 
-def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+def capture(run: Callable[[], object]) -> tuple[Callable[[], None], object]:
     """Captures the work that `run` sends to the device as a graph, without executing it.
 
     Returns a function that executes the graph, and the tensors that hold the results after each execution.

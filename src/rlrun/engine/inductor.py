@@ -25,7 +25,7 @@ from rlrun.engine.tape import KEEP_IN_A_BUFFER, MAX_VARIANTS, Taped
 from rlrun.functional.fused import plain_adam
 
 
-def machine_code(function: Callable[..., Any], inputs: list[Tensor]) -> Callable[..., Any]:
+def machine_code(function: Callable[..., object], inputs: list[Tensor]) -> Callable[..., Any]:
     """Compiles a function that maps tensors to a sequence of tensors. A stop signal may interrupt the compiler."""
     try:
         compiling.begin()
@@ -77,10 +77,10 @@ class InductorScript(Script):
         shaped = self.namespace["shaped"]
         return lambda *inputs: shaped(*fast(*inputs, *constants))
 
-    def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any]:
+    def _function(self, call: Call, over: Tensor | None) -> Callable[..., object]:
         return DECOMPOSITIONS.get(call.op, call.op)
 
-    def _argument(self, call: Call, value: Any) -> Any:
+    def _argument(self, call: Call, value: object) -> Any:
         return value
 
 
@@ -93,7 +93,7 @@ class InductorKernel(Taped):
 
     script = InductorScript
 
-    def _call_without_tape(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+    def _call_without_tape(self, key: str, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         if key not in self.tapes and len(self.tapes) == MAX_VARIANTS:
             return self.method(*args, **kwargs)
         if key in self.reads:

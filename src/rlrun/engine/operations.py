@@ -50,7 +50,7 @@ def _name(op: Any) -> str:
     return str(op._schema.name).removeprefix("aten::")
 
 
-def call_of(call: Any) -> Callable[..., Any]:
+def call_of(call: Any) -> Callable[..., object]:
     """Returns a function that repeats a recorded call, given its arguments."""
     op = call.op
     name = _name(op)
@@ -79,7 +79,7 @@ def scalar_constant(call: Any, value: Any) -> Any:
     return value
 
 
-def in_place(op: Any) -> Callable[..., Any] | None:
+def in_place(op: Any) -> Callable[..., object] | None:
     """Returns a pointwise operation as a function that writes its result to `out`; None for other operations."""
     if op is aten.relu.default:
         return _relu

@@ -55,24 +55,24 @@ class Running:
     """A context that notes which Python functions run, and the objects in their local variables."""
 
     def __init__(self) -> None:
-        self.globals: dict[CodeType, dict[str, Any]] = {}  # those of every function that ran
+        self.globals: dict[CodeType, dict[str, object]] = {}  # those of every function that ran
         self.texts: dict[CodeType, set[str]] = {}  # names that functions may pass to `getattr` and its like
         self.holding: dict[int, set[CodeType]] = {}  # id of an object -> functions that had it in a local variable
-        self.alive: list[Any] = []  # so that an id stays unique
+        self.alive: list[object] = []  # so that an id stays unique
 
     def __enter__(self) -> "Running":
         self.outer = sys.getprofile()
         sys.setprofile(self._note)
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         sys.setprofile(None)
         if isinstance(self.outer, Profile):  # which Python 3.11 cannot set again
             self.outer.enable()
         else:
             sys.setprofile(self.outer)
 
-    def _note(self, frame: FrameType, event: str, result: Any) -> None:
+    def _note(self, frame: FrameType, event: str, result: object) -> None:
         if event not in ("call", "return"):
             return
         code = frame.f_code
@@ -86,7 +86,7 @@ class Running:
         if event == "return" and frame.f_back is not None:
             self._hold(result, frame.f_back.f_code)
 
-    def _hold(self, value: Any, code: CodeType) -> None:
+    def _hold(self, value: object, code: CodeType) -> None:
         if isinstance(value, CONSTANT):
             return
         self.holding.setdefault(id(value), set()).add(code)
@@ -100,7 +100,7 @@ class Reads:
     their bytes are, and other objects if they are the same objects, tensors also at the same address in memory.
     """
 
-    def __init__(self, method: Callable[..., Any], module: nn.Module, running: Running):
+    def __init__(self, method: Callable[..., object], module: nn.Module, running: Running):
         self.running = running
         self.namespace: dict[str, Any] = {"same": same}
         self.names: dict[int, str] = {}  # id of an object -> its name in the checks
@@ -187,7 +187,7 @@ class Reads:
             self._follow(function.__defaults__, function.__qualname__, own)
             self._follow(function.__kwdefaults__, function.__qualname__, own)
 
-    def _follow_attributes(self, holder: Any, label: str, code: CodeType) -> None:
+    def _follow_attributes(self, holder: object, label: str, code: CodeType) -> None:
         for name in self._mentioned(code):
             read, value = self._attribute(holder, name)
             if read is not None:
@@ -201,7 +201,7 @@ class Reads:
             elif value is MISSING and name in self.running.texts.get(code, ()):  # as in getattr(self, "beta", 0.5)
                 self._compare(f"hasattr({self._name(holder)}, {name!r})", False, f"{label}.{name}")
 
-    def _attribute(self, holder: Any, name: str) -> tuple[str | None, Any]:
+    def _attribute(self, holder: object, name: str) -> tuple[str | None, Any]:
         """Returns an expression for an attribute and its value, without running code of the holder.
 
         The expression is None for methods and properties, and for attributes that do not exist.
@@ -241,7 +241,7 @@ class Reads:
             if name.isidentifier() and not (public and name.startswith("_")):
                 yield name
 
-    def _link(self, read: str, value: Any, label: str, code: CodeType) -> None:
+    def _link(self, read: str, value: object, label: str, code: CodeType) -> None:
         """Adds the check that an expression gives a value, and follows the value."""
         check = f"{read} is {self._name(value)}"
         if is_plain(value):
@@ -251,23 +251,23 @@ class Reads:
         self.checks.setdefault(read, (check, label))
         self._follow(value, label, code)
 
-    def _compare(self, read: str, value: Any, label: str) -> None:
+    def _compare(self, read: str, value: object, label: str) -> None:
         """Adds the check that an expression equals a value."""
         if read not in self.checks:
             self.checks[read] = f"{read} == {self._name(value)}", label
 
-    def _name(self, value: Any) -> str:
+    def _name(self, value: object) -> str:
         name = self.names.setdefault(id(value), f"v{len(self.names)}")
         self.namespace[name] = value
         return name
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: object) -> bool:
     """Returns whether two plain values have the same type and value. NaN equals NaN; 0.0 does not equal -0.0."""
     return type(one) is type(other) and repr(one) == repr(other)
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Returns whether a value is a number, a text, None, or a tuple of such values."""
     if isinstance(value, tuple):
         return all(map(is_plain, value))
@@ -279,7 +279,7 @@ def is_torch(code: CodeType) -> bool:
     return code.co_filename.startswith(TORCH)
 
 
-def texts(values: Iterable[Any]) -> Iterator[str]:
+def texts(values: Iterable[object]) -> Iterator[str]:
     """Yields the texts among values, and those in tuples."""
     for value in values:
         if isinstance(value, str):

@@ -31,7 +31,7 @@ class RecordingTrial:
 
     def run(
         self, method: Callable[..., Any], module: nn.Module, inputs: list[Tensor], args: Any, kwargs: Any
-    ) -> tuple[Any, str | None]:
+    ) -> tuple[object, str | None]:
         """Replays the recording, restores the state, and runs the original kernel.
 
         Returns the kernel's result, and a description of how the replay differs from the kernel, or None if they agree.
@@ -117,7 +117,7 @@ def changed_attribute(before: Attributes, module: nn.Module) -> str | None:
     return None
 
 
-def _unchanged(one: tuple[Any, int] | None, other: tuple[Any, int] | None) -> bool:
+def _unchanged(one: tuple[object, int] | None, other: tuple[object, int] | None) -> bool:
     if one is None or other is None:
         return False
     (first, size), (second, other_size) = one, other
