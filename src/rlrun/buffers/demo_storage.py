@@ -1,13 +1,25 @@
 """Compact storage of demonstrations: every frame of a stack once, and floats in a chosen type."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
 
 from rlrun.errors import ConfigError
 from rlrun.nested import leaves, mapped
+from rlrun.types import Obs
+
+
+class Demo(TypedDict, total=False):
+    """A demonstration. The pools of `Demos` hold packed ones; `restored` returns one as it was."""
+
+    obs: Obs  # [steps + 1, ...]
+    action: Tensor  # [steps, ...]
+    reward: Tensor  # [steps]
+    terminated: bool
+    kind: Literal["given", "own", "value"]
+    worth: float  # return of a reward demonstration; highest predicted value of a value demonstration
 
 
 class DemoStorage:
@@ -17,11 +29,11 @@ class DemoStorage:
     images, keep their type. frame_stack: number of frames in an observation, as in `Spec`.
     """
 
-    def __init__(self, dtypes: Mapping[str, str], frame_stack: int):
+    def __init__(self, dtypes: Mapping[Literal["obs", "action", "reward"], str], frame_stack: int):
         self.dtypes = dtypes
         self.frame_stack = frame_stack
 
-    def packed(self, demo: dict[str, Any]) -> dict[str, Any]:
+    def packed(self, demo: Demo) -> Demo:
         """Returns a demonstration as it is stored. Raises ConfigError if a type cannot hold one of its numbers."""
         obs = mapped(self._newest_frames, demo["obs"])
         packed = demo | {"obs": obs}
@@ -31,9 +43,9 @@ class DemoStorage:
                 raise ConfigError(f"algo.buffer.dtypes.{name}={dtype}: is too small for the numbers of a demonstration")
         return packed
 
-    def restored(self, demo: dict[str, Any]) -> dict[str, Any]:
+    def restored(self, demo: Demo) -> Demo:
         """Returns a stored demonstration with whole stacks and floats of type float32."""
-        restored = dict(demo)
+        restored = demo.copy()
         for name in self.dtypes:
             restored[name] = mapped(as_type(torch.float32), demo[name])
         return restored | {"obs": mapped(self._stacks, restored["obs"])}

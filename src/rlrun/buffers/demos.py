@@ -10,20 +10,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlrun.buffers.demo_storage import DemoStorage
+from rlrun.buffers.demo_storage import Demo, DemoStorage
 from rlrun.buffers.replay import Reading
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import mapped, on
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Spec
-
-Demo = dict[str, Any]
-"""Keys: obs [steps + 1, ...], action [steps, ...], reward [steps], `terminated`, `kind` (given | own | value), `worth`.
-
-The pools hold packed demonstrations; `Demos.restored` returns one as it was. `worth` is the return of a reward
-demonstration, and the highest predicted value of a value demonstration.
-"""
 
 
 @register("buffer", "demos")

@@ -12,7 +12,7 @@ from rlrun.errors import ConfigError, closest, did_you_mean, nearest
 
 NAMES_CODE = ("algo", "env", "network")  # settings that may hold the path of a Python file
 
-Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, as text, and the function that checks it
+Rule = tuple[str, Callable[[object], bool]]  # what the value must be, as text, and the function that checks it
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -11,7 +11,7 @@ from rlrun.engine import matmul_backend
 from rlrun.engine.arguments import rows
 from rlrun.engine.support import running
 
-Kernel = Callable[..., Any]
+Kernel = Callable[..., object]
 Wrapper = Callable[[Kernel, nn.Module], Kernel]
 
 

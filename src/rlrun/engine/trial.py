@@ -11,7 +11,7 @@ from rlrun.engine.reads import Reads
 from rlrun.engine.recorder import Call, Recorder, changed_memory, memory, whole, written
 
 PLAIN = (bool, int, float, str)
-Attributes = dict[tuple[nn.Module, str], tuple[Any, int]]
+Attributes = dict[tuple[nn.Module, str], tuple[object, int]]
 
 
 class RecordingTrial:

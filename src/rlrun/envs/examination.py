@@ -23,7 +23,7 @@ from rlrun.envs.workers import DiedError, NotSentError, SilentError, TimedPipe, 
 from rlrun.errors import RunError, printable
 
 QUIET_S = 1.0  # if a test takes longer than this, a message is printed
-Target = Callable[[Any, int, Any, contextlib.ExitStack], None]  # the function that runs in a worker
+Target = Callable[[Connection, int, Any, contextlib.ExitStack], None]  # the function that runs in a worker
 TESTING = "testing whether a snapshot can hold its state (env.selftest=off skips this test),"
 OFF = "with env.selftest=off it is not tested whether they can be saved"
 

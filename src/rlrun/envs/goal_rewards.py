@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from rlrun.envs.workers import TimedPipe, end, started
 from rlrun.errors import ConfigError, RunError
 
 Results = tuple[np.ndarray, np.ndarray | None]
-BatchFunction = Callable[[np.ndarray, np.ndarray], Any]
+BatchFunction = Callable[[np.ndarray, np.ndarray], object]
 
 
 class GoalFunctions:

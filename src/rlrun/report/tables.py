@@ -16,7 +16,7 @@ from rlrun.report.statistics import iqm
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.view import clock, memory, number
 
-Rows = list[list[Any]]
+Rows = list[list[object]]
 TICK = 1e-6  # seconds; shorter times cannot be measured
 KEYS, VALUES = 3, 3  # maximum number of keys, and of values of each, in a line about differing configs
 
