@@ -358,6 +358,15 @@ def test_a_range_is_refused_in_a_grid():
     assert faults(*PAIR, word, multirun=True) == [line]
 
 
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [("network=glob(l*)", ["linear", "lstm"]), ("algo.buffer=glob(*)", ["demos", "hindsight", "prioritized"])],
+)
+def test_glob_gives_the_names_that_can_be_chosen(word, names):
+    found = [job.words[-1].partition("=")[2] for job in jobs([*PAIR, word], multirun=True)]
+    assert found[: len(names)] == names
+
+
 def test_parts_are_swept_like_values():
     found = jobs([*PAIR, "algo.buffer=replay,prioritized"], multirun=True)
     assert [job.values["algo"]["buffer"]["name"] for job in found] == ["replay", "prioritized"]

@@ -58,15 +58,16 @@ def train(args: Sequence[str]) -> int:
     if options.help:
         print(HELP)
         return 0
-    from rlrun.config import loggers
-    from rlrun.config.jobs import for_hydra, jobs
+    from rlrun.config import loggers, sources
+    from rlrun.config.jobs import jobs
 
     submission, options.overrides = _submission(options.overrides, options.multirun)
     found = jobs(options.overrides, options.multirun, options.config_dir)
     if options.info:
-        from rlrun.config.compose import show_info
+        from rlrun.config.compose import Composer, show_info
 
-        show_info(for_hydra(options.overrides, options.config_dir), options.info)
+        words = sources.by_name(options.overrides)
+        show_info(Composer.of(words, options.config_dir), words, options.info)
         return 0
     if hint := loggers.hint(options.overrides):
         print(printable(hint), file=sys.stderr)

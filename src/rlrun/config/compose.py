@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.defaults_list import DefaultsList, create_defaults_list
-from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -35,6 +32,7 @@ from rlrun.errors import ConfigError
 from rlrun.imports import is_path, module_of
 
 PRIMARY = "pkg://rlrun.conf"
+QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")  # rlrun prints what its own commands report
 NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
 NOT_FOUND = re.compile(r"Could not find '(?P<group>[^']+)/(?P<name>[^'/]+)'")  # in a message of Hydra
 PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
@@ -159,7 +157,7 @@ class Composition:
 
 
 class Files(IConfigRepository):
-    """Tells Hydra on which others each file of the `conf` folders is based, without files of Hydra itself."""
+    """Tells Hydra on which others each file of the `conf` folders is based."""
 
     def __init__(self, contents: Contents):
         self.contents = contents
@@ -170,7 +168,7 @@ class Files(IConfigRepository):
             found = self.contents.of(config_path)
             if found is None:
                 return None
-            defaults = [_for_hydra(entry) for entry in found.entries() if not entry.path.startswith("hydra/")]
+            defaults = [_for_hydra(entry) for entry in found.entries()]
             self._known[config_path] = ConfigResult("", "", NO_VALUES, {"package": found.package}, defaults)
         return self._known[config_path]
 
@@ -225,14 +223,9 @@ class Composer:
     def __init__(self, folders: Sequence[Path]):
         self.folders = folders
         self.contents = Contents(folders)
-        SearchPath.folders = folders
-        setup_globals()
         hydra.version.setbase("1.3")
-        for plugin in (ConfFiles, SearchPath):
-            Plugins.instance().register(plugin)
-        self._loader = ConfigLoaderImpl(create_config_search_path(PRIMARY))
-        self._parser = OverridesParser.create(config_loader=self._loader)
         self._files = Files(self.contents)
+        self._parser = OverridesParser.create(config_loader=self._files)  # type: ignore[arg-type]
         self._words: dict[str, Word] = {}
         self._known: dict[tuple[str, ...], Composition] = {}
 
@@ -255,7 +248,7 @@ class Composer:
             elements = _elements(override)
         except (HydraException, ValueError) as error:
             raise ConfigError(f"cannot read {text!r}: {self._advice(text, error)}") from None
-        group, known = override.key_or_group, self._loader.repository.group_exists
+        group, known = override.key_or_group, self._files.group_exists
         part = known(group.replace(".", "/")) and all(isinstance(value, str) for value in elements)
         return Word(
             text=text,
@@ -401,10 +394,13 @@ class Composer:
         return "write key=value"
 
 
-def show_info(words: Sequence[str], what: str) -> None:
-    """Prints what Hydra's own option `--info` prints about a composition. words: in Hydra's form."""
+def show_info(composer: Composer, words: Sequence[str], what: str) -> None:
+    """Prints what Hydra's own option `--info` prints about a composition."""
+    SearchPath.folders = composer.folders
+    for plugin in (ConfFiles, SearchPath):
+        Plugins.instance().register(plugin)
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = ["rlrun", f"--info={what}", *words]
+    sys.argv = ["rlrun", f"--info={what}", *QUIET, *(composer.read(word).for_hydra for word in words)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise an error instead of printing it and exiting
     try:
         hydra.main(version_base="1.3", config_path=PRIMARY, config_name="train")(_no_job)()

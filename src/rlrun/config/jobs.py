@@ -97,13 +97,6 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
     raise ConfigError(*lines)
 
 
-def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
-    """Returns the words in Hydra's form: group choices unchanged, settings as `++a.b=c`, which may also add a key."""
-    words = sources.by_name(list(words))
-    composer = Composer.of(words, config_dirs)
-    return [composer.read(word).for_hydra for word in words]
-
-
 def choose(
     composer: Composer, words: Iterable[Word], required: Sequence[str] = REQUIRED
 ) -> tuple[list[str], set[str], list[str]]:
