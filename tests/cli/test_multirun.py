@@ -42,14 +42,18 @@ def ran(job: GridJob, rows: list[dict[str, float]] = [], **summary: object) -> N
 
 
 def test_grid_has_a_row_for_every_job() -> None:
-    grid = grid_of("seed=0,1,2")
+    grid = grid_of("seed=0,1,2,3")
     ran(grid.jobs[1], status="failed", step=2048, final_return=None, best_return=21.5)
     ran(grid.jobs[0], status="done", step=4096, final_return=30.0, best_return=1234.5)
+    ran(grid.jobs[2], [{"step": 512, "wall_s": 1.0}])
+    for job, code in zip(grid.jobs, (0, 1, -9, 2), strict=True):
+        job.end(Ended(job.command.name, code))
     assert grid.rows() == [
         ("job", "status", "steps", "final", "best", "run"),
         ("seed=0", "done", "4,096", "30.00", "1,234", "runs/0"),
         ("seed=1", "failed", "2,048", "", "21.50", "runs/1"),
-        ("seed=2", "no run", "", "", "", ""),
+        ("seed=2", "failed", "512", "", "", "runs/2"),
+        ("seed=3", "no run", "", "", "", ""),
     ]
 
 

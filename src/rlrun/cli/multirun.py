@@ -12,7 +12,7 @@ from rlrun.cluster import Command, Ended
 from rlrun.cluster.task import last_error
 from rlrun.config.jobs import Job
 from rlrun.errors import ConfigError, printable
-from rlrun.report.runs import read, sound
+from rlrun.report.runs import sound
 from rlrun.run.signals import CODES
 from rlrun.rundir import CONFIG, RunDir
 from rlrun.telemetry.view import number
@@ -86,6 +86,21 @@ class GridJob:
                     self.run.view.see(row)
                     self.run.view.move(row["step"])
 
+    def row(self) -> tuple[str, ...]:
+        """Returns the row of a job that has ended in the table of results."""
+        if not (self.path / CONFIG).is_file():
+            return (self.words, "no run", "", "", "", "")
+        self.read()
+        step = 0
+        if self.run is not None:
+            step = self.run.view.step
+        figures = {"step": step, **sound(self.summary())}  # a run that was killed has no summary
+        returns = []
+        for key in ("final_return", "best_return"):
+            value = figures.get(key)
+            returns.append("" if value is None else number(value))
+        return (self.words, self.status, f"{figures['step']:,}", *returns, str(self.path))
+
     def end(self, ended: Ended) -> str:
         """Records the end of the job. Returns why it failed, or "" if it did not."""
         code = ended.exit_code
@@ -153,25 +168,4 @@ class JobGrid:
     def rows(self) -> list[tuple[str, ...]]:
         """Returns a heading and a row for each job: the words not shared by all jobs, status, steps, final and best
         return, and folder of the run."""
-        rows: list[tuple[str, ...]] = [("job", "status", "steps", "final", "best", "run")]
-        for job in self.jobs:
-            if (job.path / CONFIG).is_file():
-                rows.append((job.words, *_figures(job.path)))
-            else:
-                rows.append((job.words, "no run", "", "", "", ""))
-        return rows
-
-
-def _figures(path: Path) -> tuple[str, ...]:
-    """Returns status, steps, final and best return, and folder of a run."""
-    runs, _ = read([path])
-    if not runs:
-        return ("unreadable", "", "", "", str(path))
-    run = runs[0]
-    figures = sound(run.summary)
-    shown = []
-    for key in ("final_return", "best_return"):
-        value = figures.get(key)
-        shown.append("" if value is None else number(value))
-    ended = "running" if run.state == "running" else "failed"  # used if the run was killed and has no summary
-    return (run.summary.get("status", ended), f"{figures.get('step', run.step):,}", *shown, str(path))
+        return [("job", "status", "steps", "final", "best", "run"), *(job.row() for job in self.jobs)]
