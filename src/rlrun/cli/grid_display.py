@@ -113,8 +113,7 @@ def grid_panel(grid: JobGrid, width: int, height: int, glyphs: Glyphs) -> Panel:
     """
     inner = inner_width(width)
     lines = [*_grid_head(grid, inner, glyphs)]
-    open_jobs = sum(job.is_open for job in grid.jobs)
-    if open_jobs:
+    if any(job.is_open for job in grid.jobs):
         shown = _shown(grid.jobs, max(2, height - FRAME))
         lines += [Text(), *aligned([HEADER, *map(_cells, shown)], STYLES)]
         if len(shown) < len(grid.jobs):
@@ -130,22 +129,19 @@ def _grid_head(grid: JobGrid, width: int, glyphs: Glyphs) -> Iterator[Text]:
     if grid.failed:
         counts.append(f"   {grid.failed} failed", "red")
     left = clock(grid.left_s())
-    yield spread(
-        counts,
-        Text.assemble(("elapsed ", "dim"), clock(grid.elapsed_s), ("   left ", "dim"), (left, "bold")),
-        width,
-    )
+    times = Text.assemble(("elapsed ", "dim"), clock(grid.elapsed_s), ("   left ", "dim"), (left, "bold"))
+    yield spread(counts, times, width)
 
 
 def _shown(jobs: Sequence[GridJob], room: int) -> list[GridJob]:
     """Returns at most `room` jobs in their order: those at work, then those that failed, then the latest to end, then
     the next to start."""
-    order = {job.label: place for place, job in enumerate(jobs)}
     ended = [job for job in reversed(jobs) if not job.is_open]
     ranked = [job for job in jobs if job.status in (TRAINING, IN_USE)]
     ranked += sorted(ended, key=lambda job: job.status not in (FAILED, STOPPED))
     ranked += [job for job in jobs if job.status == WAITING]
-    return sorted(ranked[:room], key=lambda job: order[job.label])
+    shown = {job.label for job in ranked[:room]}
+    return [job for job in jobs if job.label in shown]
 
 
 def _cells(job: GridJob) -> tuple[str, ...]:

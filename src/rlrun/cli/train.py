@@ -62,13 +62,14 @@ def train(args: Sequence[str]) -> int:
     from rlrun.config.jobs import jobs
 
     submission, options.overrides = _submission(options.overrides, options.multirun)
-    found = jobs(options.overrides, options.multirun, options.config_dir)
     if options.info:
         from rlrun.config.compose import Composer, show_info
 
+        jobs(options.overrides, config_dirs=options.config_dir)
         words = sources.by_name(options.overrides)
         show_info(Composer.of(words, options.config_dir), words, options.info)
         return 0
+    found = jobs(options.overrides, options.multirun, options.config_dir)
     if hint := loggers.hint(options.overrides):
         print(printable(hint), file=sys.stderr)
     if options.cfg:
