@@ -1,5 +1,6 @@
 """Trains a run from the start, resumes it, or branches from it, with signals, logs and snapshots."""
 
+import gc
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -230,6 +231,9 @@ def check(config: RunConfig) -> None:
         check_evaluation(config, env.spec, device)
     finally:
         env.close()
+        if device.type == "cuda":  # the memory of this loop's buffer belongs to the processes that train
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> RunResult:
