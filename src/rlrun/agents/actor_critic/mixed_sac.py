@@ -38,9 +38,9 @@ class MixedCritic(ActionValues):
         self.dims = space.continuous.shape[0]
 
     def forward(self, obs: Any, action: Tensor) -> Tensor:
-        z = super().forward(obs, action[:, -self.dims :])
         if action.shape[1] == self.dims:
-            return z
+            return super().forward(obs, action)
+        z = super().forward(obs, action[:, 1:])
         return of_action(z, action[:, 0].long())
 
 

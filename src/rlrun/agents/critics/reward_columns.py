@@ -24,8 +24,8 @@ class RewardColumns(Ensemble):
         super().__init__(Members(members=ensemble.members, target_members=ensemble.target_members))
         self.ensemble = ensemble
         self.num_rewards = num_rewards
-        self.added = int(entropy)  # number of columns after those of the rewards
-        self.shape = (num_rewards + self.added, *ensemble.shape)
+        self.entropy = entropy
+        self.shape = (num_rewards + int(entropy), *ensemble.shape)
 
     def value(self, z: Tensor) -> Tensor:
         return self.ensemble.value(z)
@@ -34,14 +34,15 @@ class RewardColumns(Ensemble):
         return self.ensemble.target(z, self.of_columns(weights))
 
     def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
-        return self.total(self.ensemble.actor(z, self.of_columns(weights)), weights)
+        of_columns = self.of_columns(weights)
+        return self.ensemble.actor(z, of_columns) @ of_columns
 
     def total(self, values: Tensor, weights: Tensor | None) -> Tensor:
         return values @ self.of_columns(weights)
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
-        reward = F.pad(reward, (0, self.added))
         if cost is not None:
+            reward = F.pad(reward, (0, 1))
             cost = F.pad(cost.unsqueeze(-1), (self.num_rewards, 0))
         return self.ensemble.backup(returns, reward, discount.unsqueeze(-1), cost)
 
@@ -51,7 +52,9 @@ class RewardColumns(Ensemble):
     def of_columns(self, weights: Tensor | None) -> Tensor:
         """Returns the weights of all columns, [columns]. weights [rewards]: `reward_weights` of a batch."""
         assert weights is not None
-        return F.pad(weights, (0, self.added), value=1.0)
+        if not self.entropy:
+            return weights
+        return F.pad(weights, (0, 1), value=1.0)
 
 
 def critic_ensemble(
