@@ -48,11 +48,9 @@ class Linear:
     fraction: PositiveFraction = 1.0
 
     def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value at step 0."""
         return linear(start, self.end, ctx.progress, self.fraction)
 
     def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes or approaches; all others lie between them and the start."""
         return [self.end]
 
 
@@ -63,13 +61,11 @@ class RandomStart(Linear):
     start_steps: NonNegativeInt
 
     def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value at step 0 of the linear schedule."""
         if ctx.env_steps < self.start_steps:
             return 1.0
         return super().value_at(start, ctx)
 
     def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes, as `Linear.reached`."""
         return [1.0, self.end]
 
 
@@ -86,7 +82,6 @@ class Exponential:
         return self.end + distance
 
     def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes or approaches, as `Linear.reached`."""
         return [self.end]
 
 
@@ -117,14 +112,12 @@ class Inverse:
     restart_every: PositiveInt | None = None
 
     def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value before the first update."""
         age = ctx.updates
         if self.restart_every is not None:
             age %= self.restart_every
         return start / (1 + self.decay * age)
 
     def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes or approaches, as `Linear.reached`."""
         return [0.0]
 
 
@@ -142,14 +135,12 @@ class Piecewise:
             raise PydanticCustomError("piecewise", "Input should have increasing steps `at`, one for each value")
 
     def value_at(self, start: float, ctx: Context) -> float:
-        """Returns the value at a point of the run; start: the value at step 0."""
         reached, share = stage(self.at, ctx.env_steps)
         if self.linear and share:
             return linear(self.values[reached - 1], self.values[reached], share)
         return [start, *self.values][reached]
 
     def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes."""
         return self.values
 
 
