@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -61,6 +62,14 @@ def test_scheduled_numbers_change_what_is_learned(algo: str, key: str, engine: s
         loop = train(build(toy(algo, **{"algo.schedule": schedule, "trainer.engine": engine})), 6)
         found.append(torch.cat([param.detach().flatten() for param in loop.agent.parameters()]))
     assert not torch.equal(*found)
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo", "cem", "maml", "iql"])
+def test_scheduled_numbers_are_looked_up_once_an_update(algo: str, build: Build) -> None:
+    loop, seen = build(toy(algo)), []
+    loop.schedules = Mock(numbers=[1], update=lambda ctx: seen.append(ctx.updates))
+    train(loop, 4)
+    assert seen == [*range(loop.updates)]
 
 
 def test_numbers_of_loops_and_buffers_are_as_exact_as_those_of_the_config() -> None:

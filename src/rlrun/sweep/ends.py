@@ -69,7 +69,6 @@ def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None
     typed: the words that confirm how a sweep that was read from disk reaches outside. Nothing else of it is looked at.
     """
     from rlrun.run.assemble import check_ranges
-    from rlrun.schedules.numbers import Schedules
     from rlrun.settings import registry
 
     found: dict[str, None] = {}
@@ -88,7 +87,6 @@ def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None
             (job,) = jobs_of(words, composers[plugins])
             registry.load(job.values["plugins"])
             check_ranges(run_config(job.values))
-            Schedules(job.values["algo"])
         except ConfigError as error:
             found |= dict.fromkeys(error.faults)
     return [*found]
