@@ -42,7 +42,7 @@ class Run:
         return RunDir.summary_of(self.path)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, float]]:
         """The rows of metrics.jsonl in order, as dicts; none if the file does not exist."""
         if not (self.path / METRICS).exists():
             return []
@@ -57,7 +57,7 @@ class Run:
 
         return pandas.DataFrame(self.rows, columns=None if self.rows else ["step"]).set_index("step")
 
-    def resume(self, *words: str, env: Any = None, **changes: Any) -> "Run":
+    def resume(self, *words: str, env: object = None, **changes: object) -> "Run":
         """Continues the run, as `rlrun resume` does with the same words: `run.resume(total_steps=200_000)`.
 
         env: the environment object or class, if the run was trained with one.
@@ -103,7 +103,7 @@ class Evaluation:
     values: Mapping[str, Any] = field(repr=False)
 
 
-def train(*words: str, env: Any = None, **values: Any) -> Run:
+def train(*words: str, env: object = None, **values: object) -> Run:
     """Trains one run, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
 
     env: the name of an environment; or a subclass of gymnasium.Env, a function that returns an environment, or an
@@ -126,7 +126,7 @@ def evaluate(
     episodes: int = 10,
     seed: int | None = None,
     explore: bool = False,
-    env: Any = None,
+    env: object = None,
     plugins: tuple[str, ...] = (),
 ) -> Evaluation:
     """Evaluates the best snapshot of a run, or its latest if it has no best snapshot, as `rlrun eval` does.
@@ -155,7 +155,7 @@ RESUME_RULES = {
 }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Returns a value without paths, tuples and numbers of numpy, which a config cannot hold."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _changes(words: Sequence[str], values: Mapping[str, Any], rules: Mapping[str, settings.Rule]) -> dict[str, Any]:
+def _changes(words: Sequence[str], values: Mapping[str, object], rules: Mapping[str, settings.Rule]) -> dict[str, Any]:
     """Returns the settings that the arguments of a call change, by dotted key."""
     _, changed = settings.read(_checked(words), rules, open_keys="*", values=_plain(values))
     return {check.full_key(key, value): value for key, value in changed.items()}

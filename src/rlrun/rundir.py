@@ -86,7 +86,7 @@ class RunDir:
         """Whether config.yaml has been written."""
         return (self.path / CONFIG).exists()
 
-    def write_start(self, config: dict[str, Any], overrides: list[str], metrics_format: int | None = None) -> None:
+    def write_start(self, config: dict[str, object], overrides: list[str], metrics_format: int | None = None) -> None:
         """Writes the resolved config.yaml and the user's overrides.yaml. From then on the directory holds a run.
 
         `metrics_format` is the format of the run's metric keys, which never changes; None means the current format.
@@ -94,7 +94,7 @@ class RunDir:
         replace_text(self.path / OVERRIDES, to_yaml(overrides))
         replace_text(self.path / CONFIG, config_text(config, metrics_format))
 
-    def change(self, config: dict[str, Any], overrides: list[str]) -> None:
+    def change(self, config: dict[str, object], overrides: list[str]) -> None:
         """Writes the config of a resumed run, and appends its overrides to overrides.yaml."""
         self.write_start(config, [*read_words(self.path / OVERRIDES), *overrides], self.metrics_format)
 
@@ -107,16 +107,16 @@ class RunDir:
         """The format of the run's metric keys, fixed when the run started."""
         return read_stored(self.path / CONFIG).metrics_format
 
-    def write_json(self, name: str, values: dict[str, Any]) -> None:
+    def write_json(self, name: str, values: dict[str, object]) -> None:
         """Writes a small JSON file (e.g. meta.json) atomically. Raises ValueError if a number is not finite."""
         replace_text(self.path / name, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
-    def read_json(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> dict[str, object]:
         """Returns what `write_json` wrote, or {} if the file does not exist. Raises ConfigError if it is not JSON."""
         return read_json(self.path / name)
 
     @staticmethod
-    def summary_of(path: Path) -> dict[str, Any]:
+    def summary_of(path: Path) -> dict[str, object]:
         """Returns summary.json of a run without locking the run, or {} if the file does not exist."""
         return read_json(path / SUMMARY)
 
@@ -162,7 +162,7 @@ class RunDir:
 
 
 @contextlib.contextmanager
-def starting(config: dict[str, Any]) -> Iterator[None]:
+def starting(config: dict[str, object]) -> Iterator[None]:
     """As a context manager, lets one process at a time look for a run of this config and create it."""
     folder = _home(config)
     try:
@@ -204,7 +204,7 @@ def _home(config: dict[str, Any]) -> Path:
     return RUNS / folder_name(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     """Returns a small JSON file of a run, or {} if it does not exist. Raises ConfigError if it is not JSON."""
     try:
         return parse_json(files.read(path, files.JSON_BYTES), path)

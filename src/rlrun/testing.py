@@ -237,7 +237,7 @@ def check_episode(made: Recipe) -> None:
     assert same, "two episodes with the same seed and actions differ; draw all random numbers from self.np_random"
 
 
-def check_observations(env: gym.Env[Any, Any]) -> None:
+def check_observations(env: gym.Env[object, object]) -> None:
     """Checks that an environment writes every observation into new memory."""
     first, _ = env.reset(seed=0)
     second = env.step(env.action_space.sample())[0]
@@ -354,7 +354,7 @@ def _check_ended(done: Done) -> None:
         raise AssertionError(lines[-2].removeprefix("rlrun.errors."))
 
 
-def _part(folder: Path, name: str) -> dict[str, Any]:
+def _part(folder: Path, name: str) -> dict[str, object]:
     """Returns the state of the agent or of the callbacks in the last snapshot of a run."""
     return {path: value for path, value in Store(folder).load().state.items() if path.startswith(f"{name}.")}
 
@@ -365,7 +365,7 @@ def _rows(folder: Path) -> list[Row]:
     return [{key: value for key, value in row.items() if not key.startswith(MEASURED)} for row in rows]
 
 
-def _episode(made: Recipe) -> list[Any]:
+def _episode(made: Recipe) -> list[object]:
     """Plays at least EPISODE_STEPS steps, to the end of an episode. Returns all observations and rewards."""
     env = made.make()
     env.action_space.seed(0)
@@ -390,7 +390,7 @@ def _recipe(*words: str) -> Recipe:
     return recipe(_config("algo=nop", "preset=none", *words).env)
 
 
-def _state(loop: Loop) -> dict[str, Any]:
+def _state(loop: Loop) -> dict[str, object]:
     """Returns the state that the agent has learned: its parameters and buffers."""
     return {**dict(loop.agent.named_parameters()), **dict(loop.agent.named_buffers())}
 

@@ -47,7 +47,7 @@ def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
     return update_of(name, [*RUNS[name], *words])
 
 
-def update_of(name: str, words: list[str]) -> tuple[str, Work, Any]:
+def update_of(name: str, words: list[str]) -> tuple[str, Work, object]:
     """Returns label, update and agent of a run with these settings. name: an algorithm in `RUNS`."""
     from rlrun.buffers.minibatches import minibatches
 

@@ -33,7 +33,7 @@ class Content(NamedTuple):
 
     file: Path | None
     package: str | None  # the section that it sets; None: that of its group
-    defaults: list[Any]  # the files on which it is based, as in YAML
+    defaults: list[object]  # the files on which it is based, as in YAML
     values: dict[str, Any]
 
     def entries(self) -> Iterator[Default]:
@@ -190,7 +190,7 @@ class Contents:
             return self._algorithm(part, values)
         return Content(part.file, package, [], values)
 
-    def _algorithm(self, part: Declared, values: dict[str, Any]) -> Content:
+    def _algorithm(self, part: Declared, values: dict[str, object]) -> Content:
         """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.
 
         Raises ConfigError for an unknown part, or for keys that the part does not have.

@@ -87,7 +87,7 @@ class Declared(NamedTuple):
             )
         return found
 
-    def written(self) -> Iterator[tuple[str, str, Any]]:
+    def written(self) -> Iterator[tuple[str, str, object]]:
         """Yields place, key and value of the defaults in the Config of an algorithm, and of its `loop` and `buffer`.
 
         Leaves out values that are computed.
@@ -99,7 +99,7 @@ class Declared(NamedTuple):
             for value in _assigned(self.node, part):
                 yield from self._plain(value, part)
 
-    def _plain(self, value: ast.expr, key: str) -> Iterator[tuple[str, str, Any]]:
+    def _plain(self, value: ast.expr, key: str) -> Iterator[tuple[str, str, object]]:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             for name, item in check.leaves({key: ast.literal_eval(value)}):
                 yield self._place(value), f"algo.{name}", item
@@ -236,11 +236,11 @@ def _keys_of(node: ast.ClassDef, section: str) -> Iterator[str]:
             yield from (str(key.value) for key in value.keys if isinstance(key, ast.Constant))
 
 
-def _are_strings(values: Iterable[Any]) -> bool:
+def _are_strings(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Returns whether YAML can hold a value."""
     if isinstance(value, dict):
         return None not in value and all(map(_is_plain, (*value.keys(), *value.values())))

@@ -41,7 +41,7 @@ def keys(chosen: Mapping[str, str], where: Sequence[Path]) -> dict[str, Key]:
     return found
 
 
-def _choices(value: Any, comment: str) -> list[str]:
+def _choices(value: object, comment: str) -> list[str]:
     if isinstance(value, bool):
         return ["true", "false"]
     if listed := CHOICES.match(comment):

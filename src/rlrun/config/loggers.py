@@ -12,12 +12,12 @@ SECTION = "logger"
 SWITCHES = (f"{SECTION}.console", f"{SECTION}.tensorboard")  # keys with true or false, valid for one more version
 
 
-def is_switch(key: str, value: Any) -> bool:
+def is_switch(key: str, value: object) -> bool:
     """Returns whether a setting is of the earlier form, like `logger.console=false`."""
     return key in SWITCHES and isinstance(value, bool)
 
 
-def switched(section: Mapping[str, Any] | None) -> dict[str, Any]:
+def switched(section: Mapping[str, object] | None) -> dict[str, object]:
     """Returns the loggers of a section, in which a logger may be true or false instead of its settings."""
     loggers = {}
     for name, settings in (section or {}).items():
@@ -37,7 +37,7 @@ def hint(words: Iterable[str]) -> str:
     return f"{' '.join(typed)}: valid for one more version; write a list of the loggers that are on, like {now}"
 
 
-def named(words: Mapping[str, Any]) -> set[str]:
+def named(words: Mapping[str, object]) -> set[str]:
     """Returns the loggers that the words of a resume name: `logger=[csv]`, `logger.wandb.project=mine`."""
     names = set(_listed(words.get(SECTION, [])))
     for key in words:
@@ -47,7 +47,7 @@ def named(words: Mapping[str, Any]) -> set[str]:
     return names
 
 
-def folded(words: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def folded(words: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """Returns the words of a resume with all that concern loggers combined to one, the new section `logger`.
 
     values: the stored config. Raises ConfigError for loggers that do not exist or are not chosen.
@@ -81,7 +81,7 @@ def _listed(value: Any) -> list[str]:
     return [str(name) for name in value or ()]
 
 
-def _settings(name: str, section: Any, where: Any) -> Any:
+def _settings(name: str, section: object, where: Any) -> Any:
     """Returns the stored settings of a logger, or those of its YAML file if it was not chosen before."""
     if isinstance(section, dict) and name in section:
         return section[name]
@@ -92,7 +92,7 @@ def _settings(name: str, section: Any, where: Any) -> Any:
     return sources.content(known[name])[name]
 
 
-def _set(section: dict[str, Any], key: str, value: Any) -> None:
+def _set(section: dict[str, object], key: str, value: object) -> None:
     """Sets a value in a section, like `logger.wandb.project`. Raises ConfigError for a logger that is not chosen."""
     _, name, *path = key.split(".")
     home = section.get(name)

@@ -60,7 +60,7 @@ def _faults(values: dict[str, Any], where: Sequence[Path]) -> Iterator[str]:
     yield from _not_plain({key: value for key, value in values.items() if key != "defaults"}, "")
 
 
-def _is_default(entry: Any, presets: Mapping[str, Path]) -> bool:
+def _is_default(entry: object, presets: Mapping[str, Path]) -> bool:
     """Returns whether an entry of `defaults` chooses a known preset, or a part by its name."""
     if isinstance(entry, str):
         return entry == "_self_" or (entry.startswith("/preset/") and entry.removeprefix("/preset/") in presets)
@@ -74,7 +74,7 @@ def _is_default(entry: Any, presets: Mapping[str, Path]) -> bool:
     return section.partition(".")[0] in PARTS and section != "algo" and found["section"] in (None, section)
 
 
-def _not_plain(value: Any, key: str) -> Iterator[str]:
+def _not_plain(value: object, key: str) -> Iterator[str]:
     """Yields a fault for each key that is no name, and each value that YAML or OmegaConf would compute."""
     if isinstance(value, dict):
         for name, item in value.items():
@@ -91,7 +91,7 @@ def _not_plain(value: Any, key: str) -> Iterator[str]:
         yield f"{key.rstrip('.')}: {value}: must be a number, a text, true, false or null"
 
 
-def added(name: str, values: Mapping[str, Any], without: Mapping[str, Any]) -> Iterator[str]:
+def added(name: str, values: Mapping[str, object], without: Mapping[str, object]) -> Iterator[str]:
     """Yields a fault for everything outside of its sections that a preset has changed.
 
     values, without: the config composed with the preset, and with the same words and no preset.

@@ -71,7 +71,7 @@ def published() -> list[dict[str, str]]:
     return [source for source in sources if source]
 
 
-def of_arguments(section: str, arguments: dict[str, Any]) -> Iterator[Reach]:
+def of_arguments(section: str, arguments: dict[str, object]) -> Iterator[Reach]:
     """Yields the arguments of an environment or a wrapper that name a file or open a window."""
     for key, value in leaves(arguments):
         if key == "render_mode" and value == "human":
@@ -80,7 +80,7 @@ def of_arguments(section: str, arguments: dict[str, Any]) -> Iterator[Reach]:
             yield Reach(f"{section}.{key}", value, "names a file, which the environment may read")
 
 
-def texts(value: Any) -> Iterator[str]:
+def texts(value: object) -> Iterator[str]:
     """Yields every string in a value of a config, including the keys of dicts."""
     if isinstance(value, str):
         yield value

@@ -29,12 +29,12 @@ TOTAL_STEPS = "trainer.total_steps"
 PLACES = ("run_dir", "resume", "plugins")
 
 
-def news(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+def news(values: dict[str, object], words: Mapping[str, object]) -> dict[str, object]:
     """Returns the `words` (dotted key to value) whose values differ from a stored config."""
     return {key: value for key, value in words.items() if check.lookup(key, values) != value}
 
 
-def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str, Any]:
     """Returns a stored config with `words` (dotted key to value) applied.
 
     Raises ConfigError for keys that a resumed run may not change.
@@ -94,7 +94,7 @@ def check_unchanged(run: Path, then: Recorded) -> None:
         raise ConfigError(*faults)
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def differences(one: dict[str, object], other: dict[str, object]) -> Iterator[tuple[str, str, str]]:
     """Yields each key in which two configs differ, with both values as the user types them; "-" for a missing key."""
     left, right = dict(check.leaves(one)), dict(check.leaves(other))
     for key in dict.fromkeys([*left, *right]):
@@ -120,14 +120,14 @@ def setting(word: str) -> tuple[str, Any]:
     return key, number
 
 
-def word(key: str, value: Any) -> str:
+def word(key: str, value: object) -> str:
     """Returns the word of a setting; `setting` parses it. A section is written as JSON, which is also YAML."""
     if isinstance(value, dict):
         return f"{key}={json.dumps(value)}"
     return f"{key}={check.show(value)}"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is check.ABSENT:
         return "-"
     return check.show(value)
@@ -141,17 +141,17 @@ def _first_difference(before: list[str], after: list[str]) -> str:
     return ""
 
 
-def free(values: dict[str, Any]) -> dict[str, Any]:
+def free(values: dict[str, object]) -> dict[str, object]:
     """Returns the settings of a config that a resumed run may change."""
     return {key: check.lookup(key, values) for key in FREE}
 
 
-def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def same_run(one: dict[str, object], other: dict[str, object]) -> bool:
     """Returns whether two configs differ only in settings that a resumed run may change."""
     return _fixed(one) == _fixed(other)
 
 
-def _fixed(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+def _fixed(values: dict[str, object], path: str = "") -> dict[str, object]:
     """Returns a config without the keys in which two resumes of one run may differ."""
     fixed = {}
     for key, value in values.items():

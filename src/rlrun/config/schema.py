@@ -117,7 +117,7 @@ def run_config(values: dict[str, Any]) -> RunConfig:
     return config
 
 
-def _section(values: dict[str, Any], key: str) -> dict[str, Any]:
+def _section(values: dict[str, Any], key: str) -> dict[str, object]:
     """Returns the values of a section. Raises ConfigError if it is missing or not a mapping."""
     if key not in values:
         raise ConfigError(f"{key}: missing")

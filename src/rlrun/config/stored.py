@@ -16,12 +16,12 @@ LAST_STEP = 2**62  # rows and snapshots with later steps are damaged
 HUGE = 1e100  # larger numbers of an untrusted file are refused, because sums with them would be meaningless
 
 
-def to_yaml(values: Any) -> str:
+def to_yaml(values: object) -> str:
     """Returns the YAML text of plain values, without aliases and with keys in their order."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
+        def ignore_aliases(self, data: object) -> bool:
             return True
 
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
@@ -35,7 +35,7 @@ class StoredConfig(NamedTuple):
     metrics_format: int  # the format whose metric keys the run writes
 
 
-def config_text(values: dict[str, Any], metrics_format: int | None = None) -> str:
+def config_text(values: dict[str, object], metrics_format: int | None = None) -> str:
     """Returns the text of a config.yaml. metrics_format: format of the run's metric keys; None: the current format."""
     head = {history.KEY: history.FORMAT}
     if metrics_format not in (None, history.FORMAT):
@@ -106,7 +106,7 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"{path}: not a config (not UTF-8)") from None
 
 
-def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+def parse_json(content: bytes, path: Path) -> dict[str, object]:
     """Parses a stored JSON object. Raises ConfigError if it is anything else or nested too deeply."""
     try:
         values = json.loads(content)
@@ -126,12 +126,12 @@ def is_number(value: Any, low: float = -HUGE, high: float = HUGE) -> bool:
     return type(value) in (int, float) and low <= value <= high
 
 
-def is_whole(value: Any, low: int, high: int) -> bool:
+def is_whole(value: object, low: int, high: int) -> bool:
     """Returns whether a value of JSON or YAML is an int within bounds."""
     return type(value) is int and low <= value <= high
 
 
-def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
+def _check_depth(values: object, path: Path, depth: int = 0) -> None:
     """Raises ConfigError for values that are nested too deeply, and for integers that are too large to be shown."""
     if type(values) is int and abs(values) > HUGE:
         raise ConfigError(f"{path}: holds a whole number above {HUGE:g}")
@@ -152,7 +152,7 @@ def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
     import yaml
 
     class Loader(base or yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: Any, index: Any) -> Any:
+        def compose_node(self, parent: object, index: int) -> Any:
             if self.check_event(yaml.AliasEvent):
                 raise ConfigError(f"{path}: aliases are not allowed")
             return super().compose_node(parent, index)
@@ -168,7 +168,7 @@ def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
         raise ConfigError(f"{path}: not a config ({' '.join(str(error).split())[:200]})") from None
 
 
-def _forbidden(values: Any, path: str) -> list[str]:
+def _forbidden(values: object, path: str) -> list[str]:
     """Returns a line for each `_target_`, each key that is not a string, and each use of an environment variable."""
     faults = []
     if isinstance(values, dict):

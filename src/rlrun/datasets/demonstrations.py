@@ -104,7 +104,7 @@ def check_replaceable(named: str, folder: Path) -> None:
     """
     if not os.path.lexists(folder):
         return
-    about: dict[str, Any] = {}
+    about: dict[str, object] = {}
     if os.path.lexists(folder / ABOUT):
         about = folders.about(named, folder)
     if "rlrun_env" not in about or "algorithm_name" in about or folder.is_symlink():  # rlrun eval sets algorithm_name
@@ -166,7 +166,7 @@ def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
     return torch.from_numpy(rows).to(device)
 
 
-def executed(actions: Any, env: VectorEnv) -> np.ndarray:
+def executed(actions: object, env: VectorEnv) -> np.ndarray:
     """Returns recorded actions in the agent's units. Raises ValueError for actions that are not in the space."""
     for part in values(env.actions.native, actions):
         check_finite("actions", np.asarray(part))
@@ -185,7 +185,7 @@ def check_finite(what: str, values: np.ndarray) -> None:
         raise ValueError(f"{what} that are not finite")
 
 
-def whole_bounds(space: Any) -> tuple[Any, Any]:
+def whole_bounds(space: Space) -> tuple[object, object]:
     """Returns the lowest and the highest values of a space of integers, (None, None) for any other space."""
     match space:
         case spaces.Discrete():

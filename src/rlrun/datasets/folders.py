@@ -65,7 +65,7 @@ def digests(key: str, place: str | Path) -> dict[str, str]:
     return {f"{key}={place}": hasher.hexdigest()}
 
 
-def about(named: str, folder: Path) -> dict[str, Any]:
+def about(named: str, folder: Path) -> dict[str, object]:
     """Returns the metadata of a data set. Raises ConfigError if the data set is not safe to read.
 
     named: `key=value` of the config key that names the data set, for messages.
@@ -88,7 +88,7 @@ def about(named: str, folder: Path) -> dict[str, Any]:
     return dict(values)
 
 
-def _check_about(values: Any) -> None:
+def _check_about(values: object) -> None:
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     if values.get("data_format") not in FORMATS:

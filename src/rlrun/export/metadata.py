@@ -11,7 +11,7 @@ from rlrun.export.formats import Arrays, Format
 from rlrun.run.trained import Trained
 
 
-def described(trained: Trained, format: Format, inputs: Arrays, outputs: Arrays) -> dict[str, Any]:
+def described(trained: Trained, format: Format, inputs: Arrays, outputs: Arrays) -> dict[str, object]:
     """Returns the metadata of an exported policy. inputs, outputs: the tensors of any call."""
     config, snapshot = trained.config, trained.snapshot
     return {
@@ -30,14 +30,14 @@ def described(trained: Trained, format: Format, inputs: Arrays, outputs: Arrays)
     }
 
 
-def tensors(arrays: Arrays) -> dict[str, Any]:
+def tensors(arrays: Arrays) -> dict[str, object]:
     """Returns the shape and dtype of every array; the first dimension may have any size."""
     return {name: {"shape": ["batch", *array.shape[1:]], "dtype": str(array.dtype)} for name, array in arrays.items()}
 
 
-def space(described: Space) -> dict[str, Any]:
+def space(described: Space) -> dict[str, object]:
     """Returns a space as JSON values."""
-    kind: dict[str, Any] = {"type": type(described).__name__}
+    kind: dict[str, object] = {"type": type(described).__name__}
     match described:
         case spaces.Dict():
             return {"type": "Dict", "entries": {key: space(part) for key, part in described.items()}}

@@ -57,7 +57,7 @@ class NativeActions(nn.Module):
         self._store("native_low", native_low)
         self._store("native_high", native_high)
 
-    def _store(self, name: str, array: Any) -> None:
+    def _store(self, name: str, array: object) -> None:
         if array is not None:
             array = torch.as_tensor(np.array(array))
         self.register_buffer(name, array)

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from rlrun import __version__, files
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_json
@@ -52,7 +51,7 @@ def read(path: Path) -> dict[str, Written]:
     return listed
 
 
-def _entry(name: str, entry: Any) -> Written:
+def _entry(name: str, entry: object) -> Written:
     if name not in NAMES and not SNAPSHOT_FILE.fullmatch(name):
         raise ConfigError(f"{LISTING}: names {printable(name)[:200]!r}, which is not a file of a shared run")
     match entry:

@@ -12,7 +12,7 @@ from rlrun.report import svg
 from rlrun.report.names import printable, shortened
 
 
-def render(template: str, style: str, command: str, readings: dict[str, object], **values: Any) -> str:
+def render(template: str, style: str, command: str, readings: dict[str, object], **values: object) -> str:
     """Returns a page as HTML.
 
     template: a template that extends `report/frame.html`, by its path below rlrun. style: CSS added to that of all

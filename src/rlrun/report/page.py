@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlrun.report import frame, png, svg, tables
 from rlrun.report.compare import Comparison
@@ -81,7 +80,7 @@ class Report:
         )
 
 
-def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -> dict[str, Any]:
+def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -> dict[str, object]:
     """Returns the values of a picture for the template. Appends its curves to `readings`, for the page's script."""
     from markupsafe import Markup
 

@@ -117,7 +117,7 @@ def _panel(axis: Any, panel: Panel) -> None:
         axis.set_yticks(panel.y.ticks, panel.y.labels)
 
 
-def _look(mark: Mark) -> dict[str, Any]:
+def _look(mark: Mark) -> dict[str, object]:
     look = {"color": COLOURS[mark.place % len(COLOURS)], **LOOKS[mark.kind]}
     if mark.kind == LINE:
         look["linestyle"] = _dash(mark.place)

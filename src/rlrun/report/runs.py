@@ -220,12 +220,12 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     return [rows[step] for step in sorted(rows)]
 
 
-def sound(values: dict[str, Any]) -> Row:
+def sound(values: dict[str, object]) -> Row:
     """Returns the entries that are finite numbers, up to HUGE."""
     return {key: value for key, value in values.items() if is_number(value)}
 
 
-def _small(path: Path, faults: list[str]) -> dict[str, Any]:
+def _small(path: Path, faults: list[str]) -> dict[str, object]:
     """Returns the content of a small JSON file, or {} if it is missing. Adds a fault if it is damaged."""
     try:
         return parse_json(files.read(path, files.JSON_BYTES), path)

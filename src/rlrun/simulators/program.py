@@ -38,7 +38,7 @@ class Program:
         self.begin: Any = jax.jit(self._begin, static_argnums=1)
         self.advance: Any = jax.jit(self._advance)
 
-    def _draw(self, key: jax.Array, count: int) -> tuple[jax.Array, Any]:
+    def _draw(self, key: jax.Array, count: int) -> tuple[jax.Array, object]:
         """Returns a new key and `count` initial states of episodes.
 
         The conversion keeps every dtype but removes JAX's weak-type flag, with which JAX would compile a step again.
@@ -52,7 +52,7 @@ class Program:
         key, fresh = self._draw(key, count)
         return Memory(state, fresh, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32), key)
 
-    def _advance(self, memory: Memory, action: jax.Array) -> tuple[Memory, tuple[Any, ...]]:
+    def _advance(self, memory: Memory, action: jax.Array) -> tuple[Memory, tuple[object, ...]]:
         """Takes one step. Returns the new memory, and the results of `Simulator.step`.
 
         If an episode ends in an environment that has used its state in `fresh`, all environments get new states there.

@@ -74,7 +74,7 @@ def specification(id: str) -> EnvSpec:
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 
 
-def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: Any) -> JaxEnv:
+def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: object) -> JaxEnv:
     """Returns `num_envs` environments of an id. It is the entry point that `specification` sets."""
     return JaxEnv(compiled(id, json.dumps(kwargs, sort_keys=True), max_episode_steps), num_envs)
 
@@ -85,7 +85,7 @@ def compiled(id: str, kwargs: str, limit: int | None) -> Program:
     return Program(task(id, json.loads(kwargs)), limit)
 
 
-def task(id: str, kwargs: dict[str, Any]) -> Any:
+def task(id: str, kwargs: dict[str, object]) -> Any:
     """Returns the task of an id, as described in `program`. Raises ValueError if its environment is not functional."""
     if id.startswith(PLAYGROUND):
         return Physics(playground().load(id.removeprefix(PLAYGROUND), config_overrides=kwargs))

@@ -74,7 +74,7 @@ class TorchEnv:
         self.state, obs = self._with_resets(ended, state, final_obs)
         return obs, reward, terminated, truncated, final_obs
 
-    def _with_resets(self, ended: Tensor, state: State, obs: Any) -> tuple[State, Any]:
+    def _with_resets(self, ended: Tensor, state: State, obs: object) -> tuple[State, object]:
         """Returns states and observations, with those of new episodes in the rows of `ended`, [num_envs].
 
         On a CPU, only as many episodes are drawn as have ended. On a GPU, a step would wait for that number, so all

@@ -30,14 +30,14 @@ class Telemetry:
         from_step: int,
         written: WrittenRows | None = None,
         keys: MetricKeys | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         git_diff: Callable[[], str] = str,  # returns ""
     ):
         self._run = run
         self._keys = keys or MetricKeys(history.FORMAT, "")
         self._metrics = MetricsFile(run / "metrics.jsonl", from_step, written)
         self.fault = self._metrics.fault
-        self.times: dict[str, Any] = {}  # latest values of the metrics time/*
+        self.times: dict[str, object] = {}  # latest values of the metrics time/*
         self._displays: list[Guarded] = []
         others: list[Guarded] = []
         for name, logger in loggers.items():
@@ -54,7 +54,7 @@ class Telemetry:
             guarded.call("open", start)
         self.progress(from_step)
 
-    def row(self, values: dict[str, Any]) -> None:
+    def row(self, values: dict[str, float]) -> None:
         """Writes one log row, which must have `step` and `wall_s`. Numbers that are not finite are left out.
 
         Raises RunError if metrics.jsonl cannot be written.

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from rlrun.errors import ConfigError, printable, reason
 from rlrun.imports import missing
@@ -13,7 +12,7 @@ GROUP = "logger"
 Loggers = dict[str, Logger]
 
 
-def make_loggers(settings: Mapping[str, dict[str, Any]]) -> Loggers:
+def make_loggers(settings: Mapping[str, dict[str, object]]) -> Loggers:
     """Returns the loggers of a config by name.
 
     Raises one ConfigError with all faults, such as unknown settings and packages that are not installed.
@@ -30,7 +29,7 @@ def make_loggers(settings: Mapping[str, dict[str, Any]]) -> Loggers:
     return made
 
 
-def _made(name: str, values: dict[str, Any]) -> Logger:
+def _made(name: str, values: dict[str, object]) -> Logger:
     cls, config = registry.configured(GROUP, name, values, f"{GROUP}.{name}")
     try:
         logger: Logger = cls(config)
@@ -41,14 +40,14 @@ def _made(name: str, values: dict[str, Any]) -> Logger:
         raise ConfigError(f"{GROUP}.{name}: cannot be used ({reason(error, located=True)})") from error
 
 
-def again(settings: Mapping[str, Any]) -> str:
+def again(settings: Mapping[str, object]) -> str:
     """Returns the word with which a resume keeps all loggers on, or "" if it needs none because all are local."""
     if all(registry.lookup(GROUP, name).local for name in settings):
         return ""
     return f"{GROUP}=[{','.join(settings)}]"
 
 
-def stored_loggers(settings: Mapping[str, dict[str, Any]], typed: Collection[str]) -> Loggers:
+def stored_loggers(settings: Mapping[str, dict[str, object]], typed: Collection[str]) -> Loggers:
     """Returns the loggers of a stored config, which may be untrusted.
 
     Leaves out loggers that are not local, unless the user typed their names again, and says so on stderr.

@@ -32,7 +32,7 @@ class Guarded:
         """Whether the logger has had no error so far."""
         return self._logger is not None
 
-    def call(self, method: str, *given: Any) -> None:
+    def call(self, method: str, *given: object) -> None:
         """Calls a method of the logger, unless it is off."""
         if self._logger is None:
             return
@@ -55,7 +55,7 @@ class Background(Logger):
 
     def __init__(self, name: str, logger: Logger):
         self._logger = logger
-        self._calls: queue.Queue[tuple[str, Any]] = queue.Queue(MOST_WAITING)
+        self._calls: queue.Queue[tuple[str, object]] = queue.Queue(MOST_WAITING)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name=f"logger {name}", daemon=True)
@@ -82,7 +82,7 @@ class Background(Logger):
             raise TimeoutError(f"it was not done {CLOSE_S:.0f} seconds after the end of the run")
         self._check()
 
-    def _put(self, method: str, given: Any) -> None:
+    def _put(self, method: str, given: object) -> None:
         self._check()
         try:
             self._calls.put_nowait((method, given))

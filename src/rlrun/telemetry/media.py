@@ -133,7 +133,7 @@ def _all(run: Path) -> Iterator[Medium]:
             yield Medium(int(step), unquote(name), path)
 
 
-def _encoded(frames: "Sequence[NDArray[np.uint8]]", format: str, **options: Any) -> bytes:
+def _encoded(frames: "Sequence[NDArray[np.uint8]]", format: str, **options: object) -> bytes:
     """Returns images in a format of Pillow, with the size of the first. Raises ValueError if one is not an image."""
     import PIL.Image
 

@@ -172,5 +172,5 @@ def _rows_until(path: Path, step: int, written: WrittenRows | None) -> Iterator[
             yield line, row
 
 
-def _is_sound(value: Any) -> bool:
+def _is_sound(value: object) -> bool:
     return is_number(value, -LARGEST, LARGEST)

@@ -89,7 +89,7 @@ class CSV(RowFile):
         return _line(self._columns, row)
 
 
-def _line(columns: Iterable[str], row: dict[str, Any]) -> str:
+def _line(columns: Iterable[str], row: dict[str, object]) -> str:
     """Returns a row as a line of the table. Floats are written such that the same number is read back."""
     text = io.StringIO()
     csv.DictWriter(text, [*columns], lineterminator="\n").writerow(row)

@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 from rlrun.errors import printable
 from rlrun.telemetry.metrics import Row
@@ -124,7 +123,7 @@ def size(count: float) -> str:
     return f"{count / 1024**3:.1f} GB"
 
 
-def closing(view: View, summary: dict[str, Any]) -> list[str]:
+def closing(view: View, summary: dict[str, object]) -> list[str]:
     """Returns the last lines of a run, from the content of summary.json; [] for an empty summary."""
     if not summary:
         return []

@@ -39,7 +39,7 @@ class WandB(RemoteLogger):
 
     def __init__(self, cfg: Any):
         super().__init__(cfg)
-        self._media: dict[str, Any] = {}
+        self._media: dict[str, object] = {}
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         import wandb
 
