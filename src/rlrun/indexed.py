@@ -74,7 +74,7 @@ class Indexed:
             return self._with(self.index.flatten(start, end))
         return self.tensor().flatten(start, end)
 
-    def unflatten(self, dim: int, sizes: Any) -> Any:
+    def unflatten(self, dim: int, sizes: object) -> Any:
         if 0 <= dim < self.num_leading:
             return self._with(self.index.unflatten(dim, sizes))
         return self.tensor().unflatten(dim, sizes)
@@ -94,13 +94,13 @@ class Indexed:
 
     @classmethod
     def __torch_function__(
-        cls, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        cls, function: Callable[..., object], types: object, args: object = (), kwargs: dict[str, object] | None = None
     ) -> Any:
         return function(*dense(args), **dense(kwargs or {}))
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    def operate(self: Indexed, *others: Any) -> Any:
+def _operator(name: str) -> Callable[..., object]:
+    def operate(self: Indexed, *others: object) -> Any:
         return getattr(self.tensor(), name)(*dense(others))
 
     return operate
@@ -110,7 +110,7 @@ for _name in OPERATORS:
     setattr(Indexed, f"__{_name}__", _operator(f"__{_name}__"))
 
 
-def dense(tree: Any) -> Any:
+def dense(tree: object) -> Any:
     """Returns a tree of dicts, lists and tuples in which every `Indexed` is replaced by its tensor."""
     if isinstance(tree, Indexed):
         return tree.tensor()
@@ -121,7 +121,7 @@ def dense(tree: Any) -> Any:
     return tree
 
 
-def num_bytes(tree: Any) -> int:
+def num_bytes(tree: object) -> int:
     """Returns the memory of the tensors in a tree of dicts; memory that several leaves share is counted once."""
     sizes: dict[int, int] = {}
 

@@ -1,7 +1,5 @@
 """An nn.Module with faster access to its attributes, for objects whose attributes are read many times a step."""
 
-from typing import Any
-
 from torch import nn
 
 
@@ -11,7 +9,7 @@ class Module(nn.Module):
     Other values are set without nn.Module's check for parameters. Registered buffers must only be changed in place.
     """
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, nn.Module):
             super().__setattr__(name, value)
         object.__setattr__(self, name, value)

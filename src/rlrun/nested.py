@@ -4,20 +4,22 @@ Leaves of rollouts may also be `Indexed`, which selecting and reshaping along ti
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
 
-def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+
+def mapped(function: Callable[..., object], tree: object, *others: Any) -> Any:
     """Returns a tree of function(leaf, *leaves of the other trees at the same place). All trees have the same keys."""
     if isinstance(tree, dict):
         return {key: mapped(function, value, *(other[key] for other in others)) for key, value in tree.items()}
     return function(tree, *others)
 
 
-def leaves(tree: Any) -> Iterator[Any]:
+def leaves(tree: object) -> Iterator[Any]:
     """Yields every array or tensor of a tree, in the order of its keys."""
     if isinstance(tree, dict):
         for part in tree.values():
@@ -40,7 +42,7 @@ def joined(trees: Sequence[Any]) -> Any:
     return torch.cat(list(trees))
 
 
-def dotted(name: str, tree: Any) -> dict[str, Any]:
+def dotted(name: str, tree: object) -> dict[str, Any]:
     """Returns the leaves of a tree by dotted names: {"a": x} named "obs" gives {"obs.a": x}."""
     if not isinstance(tree, dict):
         return {name: tree}
@@ -57,26 +59,26 @@ def index(tree: Any, where: Any) -> Any:
     return tree[where]
 
 
-def selected(tree: Any, rows: Tensor, dim: int) -> Any:
+def selected(tree: T, rows: Tensor, dim: int) -> T:
     """Returns the rows with these indices along dimension `dim` of every tensor."""
     return mapped(lambda leaf: leaf.index_select(dim, rows), tree)
 
 
-def flat(tree: Any) -> Any:
+def flat(tree: T) -> T:
     """Reshapes every tensor from [time, env, ...] to [time * env, ...]."""
     return mapped(lambda leaf: leaf.flatten(0, 1), tree)
 
 
-def unflattened(tree: Any, *shape: int) -> Any:
+def unflattened(tree: T, *shape: int) -> T:
     """Reshapes every tensor from [time * env, ...] to [*shape, ...], such as [time, env, ...]."""
     return mapped(lambda leaf: leaf.unflatten(0, shape), tree)
 
 
-def on(place: torch.device | Tensor, tree: Any) -> Any:
+def on(place: torch.device | Tensor, tree: T) -> T:
     """Returns the tree with its tensors on a device, or on the device of the tensor `place`. Leaves may be lists."""
     device = place.device if isinstance(place, Tensor) else place
 
-    def moved(leaf: Any) -> Any:
+    def moved(leaf: object) -> Any:
         if isinstance(leaf, list):
             return [on(device, part) for part in leaf]
         return leaf.to(device) if isinstance(leaf, Tensor) else leaf

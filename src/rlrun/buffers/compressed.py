@@ -1,7 +1,6 @@
 """Storage of image frames as LZ4 blocks, which needs a tenth of the memory or less and more time to write and read."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +35,7 @@ class Compressed:
         written = self.blocks[: rows * self.num_envs]
         return self.num_envs * sum(map(len, written)) / max(1, len(written))
 
-    def __setitem__(self, place: Any, frames: Tensor) -> None:
+    def __setitem__(self, place: object, frames: Tensor) -> None:
         """Writes frames [num_envs, ...] at one place, or frames [places, num_envs, ...] at several places."""
         rows = torch.as_tensor(place).view(-1, 1) * self.num_envs + torch.arange(self.num_envs)
         frames = frames.cpu().view(-1, *self.frame_shape)

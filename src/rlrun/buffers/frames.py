@@ -138,7 +138,7 @@ class Frames(Module):
         frames = self.ring.select(_dotted("frame", name), frame_index.flatten())
         return frames.view(-1, *self.images[name])
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, object]:
         return {"steps": self.steps, "finals": self.finals}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

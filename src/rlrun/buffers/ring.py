@@ -89,7 +89,7 @@ class RingBuffer(Module):
             field = self.memory[name]
             field[places.to(field.device)] = values.to(field.device)
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, object]:
         return {"total": self.total}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

@@ -104,7 +104,7 @@ class Rollout:
         return {"obs": obs, "next_obs": next_obs} | batch
 
 
-def num_frames(space: Any, frame_stack: int) -> Any:
+def num_frames(space: spaces.Space, frame_stack: int) -> Any:
     """Returns how many frames an observation stacks: `frame_stack` for images, else 1. For a Dict, a dict of these."""
     if isinstance(space, spaces.Dict):
         return {key: num_frames(part, frame_stack) for key, part in space.items()}
@@ -174,7 +174,7 @@ def unpacked(rollout: Batch) -> Batch:
     """Returns a rollout from the plain tensors that `packed` returned."""
     num_leading = rollout["weight"].dim()
 
-    def opened(rows: Tensor, obs: Any, next_index: Tensor) -> tuple[Any, Indexed]:
+    def opened(rows: Tensor, obs: Any, next_index: Tensor) -> tuple[object, Indexed]:
         stacked = next_index.dim() > num_leading
         if stacked:
             obs = Indexed(rows, obs, stacked)

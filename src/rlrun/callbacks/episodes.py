@@ -51,13 +51,13 @@ class EpisodesFile(Callback):
         values = [self.count, self.run.loop.steps, wall_s, length, *end, *components]
         self.lines.append(",".join("" if value is None else str(value) for value in values) + "\n")
 
-    def on_row(self, row: Any) -> None:
+    def on_row(self, row: object) -> None:
         self.write()
 
     def on_snapshot(self, name: str) -> None:
         self.write()
 
-    def on_end(self, summary: Any) -> None:
+    def on_end(self, summary: object) -> None:
         self.write()
 
     def write(self) -> None:

@@ -108,7 +108,7 @@ class Accumulator(Module):
         ended, self.episodes = self.episodes, []
         return ended
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, object]:
         return {
             "updates": {name: (float(total), self.counts[name]) for name, total in self.sums.items()},
             "logged": self.logged,

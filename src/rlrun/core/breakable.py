@@ -21,7 +21,7 @@ class Breakable:
         self.busy = True
         self.check()
 
-    def end(self, about: Any = None) -> None:
+    def end(self, about: object = None) -> None:
         self.busy = False
 
     def interrupt(self) -> None:

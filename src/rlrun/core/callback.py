@@ -51,7 +51,7 @@ class Callback(Module):
         """Logs a number as the metric `custom/<name>`: its mean since the last row."""
         log(name, value)
 
-    def show(self, name: str, value: Any) -> None:
+    def show(self, name: str, value: object) -> None:
         """Stores an Image, a Video or a Histogram of `rlrun.telemetry.media` in RUN/media, for the loggers too."""
         self.run.media(self.run.loop.steps, name, value)
 
@@ -70,7 +70,7 @@ class Callback(Module):
     def on_snapshot(self, name: str) -> None:
         """Called when a snapshot was taken. It may still be being written to RUN/snapshots/<name>."""
 
-    def on_end(self, summary: Mapping[str, Any]) -> None:
+    def on_end(self, summary: Mapping[str, object]) -> None:
         """Called at the end with the content of summary.json, also if the run was stopped or failed."""
 
 
@@ -95,7 +95,7 @@ class Callbacks(nn.ModuleList):
             callback.episode = episode
         self.call("on_episode", episode.returned, episode.length)
 
-    def call(self, event: str, *values: Any) -> None:
+    def call(self, event: str, *values: object) -> None:
         """Calls a method of every callback with copies of the values. Raises RunError if one of them raises."""
         for callback in self:
             try:

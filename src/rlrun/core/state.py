@@ -43,7 +43,7 @@ class Optim(StartsFresh, nn.Module):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
-        schedule: dict[str, Any] | None = None,
+        schedule: dict[str, object] | None = None,
         schedule_key: str = "algo.lr_schedule",
     ):
         super().__init__()

@@ -36,7 +36,7 @@ class Head(nn.Module):
         features = self.torso(*inputs)
         return self.output(features)
 
-    def select(self, members: Tensor | slice | None, *inputs: Any) -> Tensor:
+    def select(self, members: Tensor | slice | None, *inputs: Obs) -> Tensor:
         """Returns the outputs of the selected members, [selected, batch, outputs]; None selects all members.
 
         Only the selected members are computed, unless the network has convolutions or a recurrent cell.

@@ -100,7 +100,7 @@ def _size(space: Space) -> int:
     raise ConfigError(f"network: observations of {space} are not supported, because they have no fixed size")
 
 
-def _flattened(space: Any, x: Tensor) -> Tensor:
+def _flattened(space: Space, x: Tensor) -> Tensor:
     match space:
         case spaces.Box() | spaces.MultiBinary():
             return _flattened_numbers(space, x)
@@ -135,7 +135,7 @@ def _flattened_decisions(space: Any, x: Tensor) -> Tensor:
     return torch.cat(one_hots, -1)
 
 
-def concatenated(obs: Obs, others: Any) -> Any:
+def concatenated(obs: Obs, others: object) -> Any:
     """Returns two batches of observations, concatenated along the first dimension."""
     return joined([obs, others])
 

@@ -11,6 +11,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.networks.linear import Linear
 from rlrun.networks.recurrent import without_next_state
+from rlrun.types import Obs
 
 
 class Noisy(nn.Module):
@@ -68,7 +69,7 @@ class Noisy(nn.Module):
         inputs = (without_next_state(obs),)
         return functional_call(self.network, weights, inputs)
 
-    def select(self, members: Tensor | None, *inputs: Any) -> Tensor:
+    def select(self, members: Tensor | None, *inputs: Obs) -> Tensor:
         """Returns the outputs of the selected members, [selected, ...]; None selects all. All members are computed."""
         outputs = self(*inputs)
         if members is None:

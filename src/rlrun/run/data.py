@@ -52,7 +52,7 @@ def evaluation_digests(env: EnvConfig) -> dict[str, str]:
     return {f"{key}={path}": _digest(key, path) for key, path in _tables(env) if key == EVAL_TABLE}
 
 
-def check_stored_data(config: RunConfig, recorded: Any, use: Use, typed: bool = False) -> None:
+def check_stored_data(config: RunConfig, recorded: object, use: Use, typed: bool = False) -> None:
     """Raises ConfigError if a stored config names data whose content differs from the recorded digest.
 
     recorded: the result of `data_digests` when the run was saved.
@@ -74,7 +74,7 @@ def check_stored_data(config: RunConfig, recorded: Any, use: Use, typed: bool = 
             raise ConfigError(_changed(name, then, now))
 
 
-def check_stored_sources(values: Mapping[str, Any]) -> None:
+def check_stored_sources(values: Mapping[str, object]) -> None:
     """Raises ConfigError if a stored config names a download that is neither in rlrun's own YAML nor in the cache.
 
     Otherwise an untrusted config could make this machine send requests to any address.
@@ -139,11 +139,11 @@ def _digest(key: str, place: str) -> str:
         raise ConfigError(f"{name}: {error.strerror}") from None
 
 
-def _changed(name: str, then: Any, now: str) -> str:
+def _changed(name: str, then: object, now: str) -> str:
     return f"{name}: has changed since the run read it (SHA-256 {str(then)[:SHORT]}... then, {now[:SHORT]}... now)"
 
 
-def _reads_tables(id: Any) -> bool:
+def _reads_tables(id: object) -> bool:
     return isinstance(id, str) and id.rpartition(":")[2].startswith(OURS)
 
 

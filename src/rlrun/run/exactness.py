@@ -81,6 +81,6 @@ def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str]) 
     return "exact"
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any], keys: Iterable[str]) -> list[str]:
+def _differences(before: dict[str, object], now: dict[str, object], keys: Iterable[str]) -> list[str]:
     """Returns `key old -> new` for each key whose values differ."""
     return [f"{key} {before.get(key)} -> {now[key]}" for key in keys if before.get(key) != now[key]]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlrun.errors import NO_SPACE, RlrunError, RunError
 from rlrun.imports import module_of, traced
@@ -51,7 +51,7 @@ def train_job(job: "Job") -> Done:
 
 def resume_run(
     path: Path,
-    changes: Mapping[str, Any],
+    changes: Mapping[str, object],
     plugins: Sequence[str] = (),
     into: str | None = None,
     typed: bool = False,
@@ -77,7 +77,7 @@ def resume_run(
     return Done(folder.path, result.exit_code, result.fault)
 
 
-def reset_run(path: Path, changes: Mapping[str, Any], into: str, plugins: Sequence[str] = ()) -> Done:
+def reset_run(path: Path, changes: Mapping[str, object], into: str, plugins: Sequence[str] = ()) -> Done:
     """Starts a new run in the directory `into` with the config and the weights of the run or snapshot at `path`."""
     folder = RunDir.create({"run_dir": into})
     with held(folder, is_new=True):
@@ -104,7 +104,7 @@ def modules_of(job: "Job") -> list[str]:
     return [*plugins, module]
 
 
-def earlier(values: dict[str, Any]) -> Path | None:
+def earlier(values: dict[str, object]) -> Path | None:
     """Returns the latest run with this name (or in this run_dir) whose config differs only in settings that a resume
     may change, or None."""
     from rlrun.config.resumable import same_run

@@ -21,7 +21,7 @@ from rlrun.settings import registry
 from rlrun.types import MASK, Spec, carried
 
 
-def load(run: str | Path, plugins: Sequence[str] = (), env: Any = None) -> "Policy":
+def load(run: str | Path, plugins: Sequence[str] = (), env: object = None) -> "Policy":
     """Returns the policy of a run, restored from its best snapshot, or from the latest if it has no best snapshot.
 
     run: the folder of the run, or the path `RUN/snapshots/<name>` of one of its snapshots. The run may be untrusted:

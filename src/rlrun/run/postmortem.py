@@ -5,7 +5,6 @@ Snapshots are not changed.
 
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
             if not torch.isfinite(tensors[name]).all():
                 broken.append(name)
     atomic.replace_file(folder / "batch.safetensors", dump(tensors))
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "reason": reason,
         "step": loop.steps,
         "updates": loop.updates,

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from rlrun import __version__, files, imports
 from rlrun.errors import ConfigError
@@ -22,7 +21,7 @@ NOTHING: Mapping[str, str] = {}
 LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
 
-def provenance() -> dict[str, Any]:
+def provenance() -> dict[str, object]:
     """Returns package versions, host, process id and git state, for meta.json."""
     versions = {"python": platform.python_version(), "rlrun": __version__}
     for package in PACKAGES:

@@ -82,6 +82,6 @@ class Leave:
         sys.exit(CODES[self.number])
 
 
-def foreign(handler: Any) -> bool:
+def foreign(handler: object) -> bool:
     """Returns whether a signal handler belongs to neither rlrun nor Python, but for example to a scheduler's client."""
     return callable(handler) and not isinstance(handler, Leave) and handler is not signal.default_int_handler

@@ -39,7 +39,7 @@ class Checkpointer(Protocol):
     """Saves snapshots. Files are written in the background, so each method may raise the SnapshotError of an earlier
     write."""
 
-    def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
+    def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None:
         """Takes a snapshot under these names. It is on disk when `wait` returns."""
 
     def flush(self) -> None:
@@ -52,7 +52,7 @@ class Checkpointer(Protocol):
 class NoCheckpoints:
     """The checkpointer of a run without snapshots; does nothing."""
 
-    def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None: ...
+    def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None: ...
     def flush(self) -> None: ...
     def wait(self) -> None: ...
 
@@ -317,7 +317,7 @@ class Trainer:
         for name in names:
             self.callbacks.call("on_snapshot", name)
 
-    def try_saving(self, save: Callable[..., None], *arguments: Any) -> None:
+    def try_saving(self, save: Callable[..., None], *arguments: object) -> None:
         """Calls a method of the checkpointer. A SnapshotError is logged, or raised if `snapshot_on_failure` is stop."""
         try:
             save(*arguments)

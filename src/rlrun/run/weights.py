@@ -82,7 +82,7 @@ def exploration(loop: Loop) -> Iterator[str]:
                 yield f"{place}.{name}"
 
 
-def stored(path: Path) -> Mapping[str, Any]:
+def stored(path: Path) -> Mapping[str, object]:
     """Returns the state stored at `path`, by names such as `agent.actor.output.bias`.
 
     Raises ConfigError if there is no state at `path`, SnapshotError if a snapshot is faulty.
@@ -132,7 +132,7 @@ def without(state: dict[str, Any], places: tuple[str, ...]) -> dict[str, Any]:
 
 def load_part(
     module: nn.Module,
-    state: Mapping[str, Any],
+    state: Mapping[str, object],
     prefix: str,
     optional: tuple[str, ...] | None = None,
     source: str = "the snapshot",
@@ -171,7 +171,7 @@ def not_finite(module: nn.Module) -> str | None:
     return None
 
 
-def _misfit(module: nn.Module, given: Mapping[str, Any], prefix: str) -> str | None:
+def _misfit(module: nn.Module, given: Mapping[str, object], prefix: str) -> str | None:
     """Returns a text about the first tensor with another shape and the number of others; None if all shapes match."""
     faults = []
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):

@@ -42,7 +42,7 @@ def constant(cls: type) -> type:
     """Returns a subclass of a dataclass whose fields cannot be assigned after `__init__`."""
 
     class Unassignable(cls):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any):
+        def __init__(self, *args: object, **kwargs: object):
             self.__dict__.update(cls(*args, **kwargs).__dict__)
 
         __setattr__ = refuse_assignment
@@ -88,7 +88,7 @@ def _sections_of(cls: type) -> dict[str, type]:
     return {name: hint for name, hint in get_type_hints(cls).items() if is_dataclass(hint) and isinstance(hint, type)}
 
 
-def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -> str:
+def _where(path: str, location: tuple[int | str, ...], values: dict[str, object]) -> str:
     """Returns the dotted key of a fault, from pydantic's location.
 
     A location may contain labels that are not keys, such as the type in a union. They are left out.

@@ -26,7 +26,7 @@ class Part:
         return core_schema.no_info_before_validator_function(_part, handler(source))
 
 
-def _part(value: Any) -> Any:
+def _part(value: object) -> Any:
     part = {"name": value} if isinstance(value, str) else value
     if not isinstance(part, dict) or not isinstance(part.get("name"), str):
         raise PydanticCustomError("part", "Input should be the name of a part, or a section with its name")
@@ -82,7 +82,7 @@ def scheduled_of(cls: type) -> list[str]:
 
 
 @cache
-def _type_of(cls: type, field: str) -> pydantic.TypeAdapter[Any]:
+def _type_of(cls: type, field: str) -> pydantic.TypeAdapter[object]:
     hint = get_type_hints(cls, include_extras=True)[field]
     return pydantic.TypeAdapter(hint, config=SETTINGS)
 
@@ -103,7 +103,7 @@ def parts_of(cls: type) -> dict[str, str]:
     return {name: mark.group for name, hint in hints.items() for mark in _marks(hint, Part)}
 
 
-def _marks(hint: Any, kind: type[T]) -> Iterator[T]:
+def _marks(hint: object, kind: type[T]) -> Iterator[T]:
     """Yields the marks of one kind in an annotation, at any depth, as in `Annotated[...] | None`."""
     yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind))
     for inner in get_args(hint):

@@ -97,7 +97,7 @@ def registered(group: str) -> dict[str, Any]:
     return {name: lookup(group, name) for name in names(group)}
 
 
-def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> Any:
+def build(group: str, values: dict[str, Any], *runtime: object, path: str = "") -> Any:
     """Builds the part that `values["name"]` names: parses its Config from the other values and returns
     `cls(config, *runtime)`. Raises ConfigError."""
     settings = {key: value for key, value in values.items() if key != "name"}
@@ -105,7 +105,7 @@ def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> 
     return cls(config, *runtime)
 
 
-def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tuple[Any, Any]:
+def configured(group: str, name: str, settings: dict[str, object], path: str) -> tuple[Any, Any]:
     """Returns the class registered under a name, and its Config parsed from the settings.
 
     Also checks the settings of all parts that the Config names, at any depth. Raises one ConfigError with all faults.

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 MOST_EPISODES = 1_000_000  # maximum of one evaluation
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> Any:
     """Converts floats such as 1e6 to int. Other values are returned unchanged; strict validation refuses `true`, `"10"`
     and 1.5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -27,7 +27,7 @@ def _non_negative(value: float | list[float]) -> float | list[float]:
     return value
 
 
-def _whole_range(value: Any) -> list[int]:
+def _whole_range(value: object) -> list[int]:
     """Returns [low, high] of whole numbers from 1 on. A single number is the range that holds only this number."""
     pair = value if isinstance(value, list) else [value, value]
     bounds = [_whole(bound) for bound in pair]

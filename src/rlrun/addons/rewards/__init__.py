@@ -1,14 +1,12 @@
 """Add-ons that determine the reward to learn from: its scale, weights of reward vectors, and intrinsic rewards."""
 
-from typing import Any
-
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
 from rlrun.settings import registry
 from rlrun.types import Spec
 
 
-def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]:
+def weighted(values: dict[str, object], spec: Spec, evaluates: bool) -> list[Addon]:
     """Returns the add-on that `algo.reward_weights` names, or [] if the reward is scalar.
 
     evaluates: whether the run is evaluated during training. Raises ConfigError if the settings need evaluations or a

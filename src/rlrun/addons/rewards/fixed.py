@@ -36,7 +36,7 @@ class FixedWeights(Addon):
         return batch | {"reward_weights": self.weights}
 
 
-def per_component(given: list[Any] | None, key: str, default: Any, spec: Spec) -> tuple[Any, ...]:
+def per_component(given: list[object] | None, key: str, default: object, spec: Spec) -> tuple[Any, ...]:
     """Returns one value per reward component: the given values, or `default` for every component if `given` is None.
 
     Raises ConfigError if the number of given values is not the number of components.

@@ -5,8 +5,6 @@ rewards, takes a gradient step. Because this changes the features of all pulls, 
 the whole replay buffer.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -30,7 +28,7 @@ class NeuralLinear(NeuralGreedy):
 
     num_added: Tensor  # flat index in the replay buffer of the first pull that is not yet part of the posterior
 
-    def build(self, parts: Any) -> None:
+    def build(self, parts: object) -> None:
         super().build(parts)
         cfg = self.cfg
         self.register_buffer("num_added", torch.zeros(()).long())

@@ -3,8 +3,6 @@
 The standard deviation of the noise adapts to the KL divergence between the predictions without and with noise.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.func import functional_call
@@ -33,7 +31,7 @@ class ParameterNoise(NeuralGreedy):
     noise_std: Tensor
     epsilon: Tensor
 
-    def build(self, parts: Any) -> None:
+    def build(self, parts: object) -> None:
         super().build(parts)
         self.register_buffer("noise_std", torch.tensor(self.cfg.noise_std))
         self.register_buffer("epsilon", torch.tensor(self.cfg.epsilon))

@@ -126,7 +126,7 @@ def reduced(critic: Critic, reduce: Callable[[Tensor, Tensor | None], Tensor], b
     """
     weights = batch.get("reward_weights")
 
-    def q(*inputs: Any) -> Tensor:
+    def q(*inputs: object) -> Tensor:
         return reduce(critic(*inputs), weights)
 
     return q

@@ -4,8 +4,6 @@ Targets are pessimistic about the weighted sum of the returns, and use only the 
 weights may change during training. The actor maximises the weighted sum.
 """
 
-from typing import Any
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -58,7 +56,7 @@ class RewardColumns(Ensemble):
 
 
 def critic_ensemble(
-    parts: Parts, values: dict[str, Any], kind: type[Ensemble], spec: Spec, entropy: bool = False
+    parts: Parts, values: dict[str, object], kind: type[Ensemble], spec: Spec, entropy: bool = False
 ) -> Ensemble:
     """Returns the part `algo.critic` of an agent, with reward columns if the environment returns reward vectors.
 

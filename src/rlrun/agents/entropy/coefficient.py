@@ -25,7 +25,7 @@ LEAST_TEMPERATURE = 1e-6  # of a policy softmax(Q / alpha), because alpha may be
 OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
 
 
-def _number_or_rule(value: Any) -> Any:
+def _number_or_rule(value: object) -> Any:
     if isinstance(value, str) and value not in RULES:
         raise PydanticCustomError("target_entropy", f"Input should be a number, null or one of {', '.join(RULES)}")
     return value
@@ -54,7 +54,7 @@ class EntropyCoefficient(nn.Module):
         """Returns alpha log pi(a|s), [batch], of sampled actions with log_prob [batch]."""
         return self.alpha * log_prob
 
-    def bonus(self, policy: Any, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def bonus(self, policy: object, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Returns alpha H and the entropy H of a policy, both averaged over the rows that are not masked.
 
         policy: the action distributions of a batch. weight [batch]: weights of the rows.
@@ -102,7 +102,7 @@ class MovingAverage(nn.Module):
         return self.recent.sum() / self.seen.clamp(min=1)
 
 
-def by_rule(values: dict[str, Any], space: Space, path: str = "algo.entropy") -> dict[str, Any]:
+def by_rule(values: dict[str, object], space: Space, path: str = "algo.entropy") -> dict[str, object]:
     """Returns the section `path` of one component; a rule in `target_entropy` is replaced by its number.
 
     `minus_dimensions` is the rule of SAC (arXiv 1812.05905), `nearly_uniform` that of SAC for discrete actions (arXiv

@@ -39,7 +39,7 @@ class Components(EntropyCoefficient):
         """Returns the sum of alpha log pi over the components, [batch]; log_prob [batch, components]."""
         return (self.alpha * log_prob).sum(-1)
 
-    def bonus(self, policy: Any, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def bonus(self, policy: object, weight: Tensor) -> tuple[Tensor, Tensor]:
         entropies = self.entropy_of(policy)
         averages = torch.stack([average(entropy, weight) for entropy in entropies.unbind(-1)])
         return (self.alpha * averages).sum(), averages.sum()

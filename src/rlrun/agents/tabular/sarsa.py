@@ -64,7 +64,7 @@ class SARSA(QLearning):
         self.traces.mul_(~done.unsqueeze(-1))
         return {"loss/td_error": batch_mean(error.abs()), "loss/q": self.q.mean()}
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, object]:
         return {"last": self.last, "traces": self.traces}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
