@@ -159,6 +159,10 @@ def test_replay_of_a_winner_that_paused_ends_at_its_rung(
         (["algo=sac", "env=Pendulum", "name=a/b"], "name=a/b: must be the name of a folder"),
         (["algo=sac", "env=Pendulum", f"name={'a' * 300}"], "must be the name of a folder, of at most 200 bytes"),
         (["algo=sac", "env=Pendulum,"], "env=Pendulum,: has an empty name"),
+        (
+            ["algo=ppo", "env=CartPole", "kind=pbt", "kind.perturb=[1e308]"],
+            "kind.perturb=[1e+308]: must be a list of positive numbers up to 1e+100",
+        ),
         (["algo=sac", "env=Pendulum", "disk=0"], "disk=0: must be a size, like 500M or 20G"),
         (["algo=sac", "env=Pendulum", "trainer.eval_episodes=int(1,9)"], "trainer.eval_episodes: cannot be searched"),
         (["algo=sac", "env=Pendulum", "algo.name=choice(sac,td3)"], "algo.name: cannot be searched"),

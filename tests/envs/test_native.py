@@ -12,6 +12,7 @@ from toys import equal
 
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.errors import ConfigError
+from rlrun.run.assemble import check_backend
 
 LIMIT = 25  # steps after which poles have fallen in some episodes of random actions, but not in all
 
@@ -147,3 +148,18 @@ def test_native_backend_refuses_other_spaces_than_the_single_environment(make):
     gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
     with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 in the vector env"):
         make("test/Other-v0", 2, backend="native", selftest="off")
+
+
+@pytest.mark.parametrize(
+    ("id", "backend", "possible"),
+    [
+        ("rlrun/PointMass-v0", "sync", "torch"),
+        ("rlrun/PointMass-v0", "async", "torch"),
+        ("rlrun/BernoulliBandit-v0", "async", "sync"),
+    ],
+)
+def test_backend_with_single_environments_is_refused_if_there_are_none(make, id, backend, possible):
+    env = make(id, 2, backend=possible)
+    check_backend(possible, env)
+    with pytest.raises(ConfigError, match=f"env.backend={backend}: {id} has no single .*; set env.backend={possible}"):
+        check_backend(backend, env)

@@ -21,6 +21,7 @@ from rlrun.core.callback import Callbacks
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
 from rlrun.core.random import seed_for, sequence
+from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
@@ -174,6 +175,18 @@ def check_start(config: RunConfig, device: torch.device) -> None:
     device."""
     if config.trainer.precision == "tf32" and device.type != "cuda":
         raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, but device={config.device} is the CPU here")
+
+
+def check_backend(backend: str, env: VectorEnv) -> None:
+    """Raises ConfigError if single environments were chosen, but there is only a simulator for all of them."""
+    possible = "sync"
+    if isinstance(env, Accelerated):
+        possible = "torch"
+    if env.pool is None and backend in ("sync", "async") and backend != possible:
+        raise ConfigError(
+            f"env.backend={backend}: {env.name} has no single environments, only a simulator for all; "
+            f"set env.backend={possible}"
+        )
 
 
 def check_evaluation(config: RunConfig, spec: Spec, device: torch.device) -> None:

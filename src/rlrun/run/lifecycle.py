@@ -30,6 +30,7 @@ from rlrun.run import exactness, postmortem
 from rlrun.run.assemble import (
     build_callbacks,
     build_loop,
+    check_backend,
     check_evaluation,
     check_ranges,
     check_start,
@@ -228,6 +229,7 @@ def check(config: RunConfig) -> None:
     check_start(config, device)
     env = build_loop(config).env
     try:
+        check_backend(config.env.backend, env)
         check_evaluation(config, env.spec, device)
     finally:
         env.close()
@@ -249,6 +251,7 @@ def made(config: RunConfig) -> tuple[RunConfig, Loop]:
     config = exactness.chosen(config, device)
     loop = build_loop(config)
     try:
+        check_backend(config.env.backend, loop.env)
         check_evaluation(config, loop.env.spec, device)
         for source, modules in sources(config):
             if not modules:

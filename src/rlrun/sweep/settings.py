@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, parts, sources
 from rlrun.config.schema import Metric
+from rlrun.config.stored import HUGE
 from rlrun.errors import ConfigError
 from rlrun.settings import (
     Fraction,
@@ -41,8 +42,8 @@ def _bounds(value: list[float]) -> list[float]:
 
 
 def _factors(value: list[float]) -> list[float]:
-    if not value:
-        raise PydanticCustomError("factors", "Input should be a list of positive numbers")
+    if not value or max(value) > HUGE:  # odds times a larger factor are infinite
+        raise PydanticCustomError("factors", f"Input should be a list of positive numbers up to {HUGE:g}")
     return value
 
 
