@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,35 @@ def test_resume_goes_on_after_a_typed_change_although_no_snapshot_followed(tmp_p
     (run / "overrides.yaml").write_text(yaml.safe_dump([*words, "trainer.total_steps=80", "logger.tensorboard=true"]))
     assert main(["resume", str(run)]) == 0
     assert json.loads((run / "summary.json").read_text())["step"] == 80
+
+
+BOMB = (
+    "[&a [x,x,x,x,x,x,x,x,x,x]"
+    + "".join(f",&{name} [{','.join([f'*{last}'] * 10)}]" for last, name in pairwise("abcdefgh"))
+    + "]"
+)
+
+
+@pytest.mark.parametrize(
+    "value", ["2020-13-45", "!!timestamp x", "!!bool x", "&a [*a]", "[" * 3000, BOMB, "{1: {2: 3}}"]
+)
+@pytest.mark.parametrize("key", ["trainer.stop_at", "device", "logger"])
+def test_added_words_of_any_form_are_refused_without_a_traceback(
+    key: str, value: str, finished: Path, write: Any, capsys: Out
+) -> None:
+    words = yaml.safe_load((finished / "overrides.yaml").read_text())
+    write("overrides.yaml", yaml.safe_dump([*words, f"{key}={value}"]))
+    assert main(["eval", str(finished), "episodes=1"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and all(line.startswith("error: ") for line in lines)
+
+
+@pytest.mark.parametrize("value", ["5", "true", "null", "2020-01-01"])
+def test_an_added_list_of_loggers_that_is_none_is_refused(value: str, finished: Path, write: Any, capsys: Out) -> None:
+    words = yaml.safe_load((finished / "overrides.yaml").read_text())
+    write("overrides.yaml", yaml.safe_dump([*words, f"logger={value}"]))
+    assert main(["eval", str(finished), "episodes=1"]) in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["lost", "emptied", "deleted", "value", "letters", "order"])

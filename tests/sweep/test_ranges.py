@@ -106,13 +106,13 @@ HUGE = "9" * 400
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (f"uniform(0.1,{HUGE})", "needs two numbers"),
-        (f"pow2(1,{2**2000})", "needs two numbers"),
+        (f"uniform(0.1,{HUGE})", "cannot be read"),
+        (f"pow2(1,{2**2000})", "cannot be read"),
         ("int(1,99999999999999999999999)", r"bounds must be at most 2\^53 in size"),
         ("uniform(0.1,0.10000001)", "the bounds are equal to 6 digits"),
         ("uniform(-1.7e308,1.7e308)", "needs two numbers of at most"),
         ("log(1e-2,1", "the closing bracket is missing"),
-        ("choice(1,&a [*a])", "more than 20 levels"),
+        ("choice(1,&a [*a])", "cannot be read"),
         ("choice(1," + "[" * 5000 + ")", "cannot be read"),
     ],
 )

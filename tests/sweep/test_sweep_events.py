@@ -45,11 +45,18 @@ SEARCH = {"trials": 9, "seeds": 2, "winners": 2, "fresh_seeds": 3, "workers": 4}
 POPULATION = {"kind": "pbt", "trials": 4, "winners": 1, "fresh_seeds": 2}
 HOSTILE = (math.nan, math.inf, 10**400, -1, 1e300, True, None, "x", [], {}, [[]], {"algo.gamma": 10**400}, 0, 1, 5)
 FIXED = {"algo": {"buffer": {"name": "replay"}}}
-ASKED = {"event": "asked", "points": [[0.5]], "values": [{"algo.learning_rate": 0.001}]}
+ASKED = {"event": "asked", "points": [[2 / 3]], "values": [{"algo.learning_rate": 0.001}]}
 SCORED = {
     "event": "scored", "trial": 0, "rung": 0, "env": "A", "seed": 0, "branch": 0,
     "step": 100, "score": 1.0, "evaluations": [1.0], "seconds": 1.0,
 }  # fmt: skip
+
+
+def scored(score: float) -> Event:
+    """Returns the event of a result with this score."""
+    return {**SCORED, "score": score, "evaluations": [score]}
+
+
 FAILED = {"event": "failed", "trial": 0, "rung": 0, "env": "A", "seed": 0, "branch": 0, "why": "nan"}
 
 
@@ -108,7 +115,8 @@ def plausible(sweep: Sweep, rng: random.Random) -> Event:
         job = asdict(rng.choice(waiting))
         if rng.random() < 0.2:
             return {**FAILED, **job}
-        return {**SCORED, **job, "score": rng.random(), "evaluations": [0.5] * rng.randint(1, 3)}
+        score = rng.random()
+        return {**SCORED, **job, "score": score, "evaluations": [*[0.5] * rng.randint(0, 2), score]}
     if rng.random() < 0.05:
         return rng.choice(({"event": "time_is_up"}, {"event": "won", "trial": rng.randint(0, len(trials))}))
     kind = rng.choice(("asked", "exploited", "promoted", "another_seed", "ruled_out", "measured_again"))
@@ -157,9 +165,10 @@ def test_every_stream_of_events_is_refused_or_read(seed: int) -> None:
 def first_rung() -> Iterator[Event]:
     """Yields the events of a population up to its first decision."""
     values = [{"algo.learning_rate": rate} for rate in (1e-4, 1e-3, 1e-3, 1e-2)]
-    yield {"event": "asked", "points": [[0.5]] * 4, "values": values, "seeds": [0, 1, 2, 3]}
+    points = [[1 / 3], [2 / 3], [2 / 3], [1.0]]
+    yield {"event": "asked", "points": points, "values": values, "seeds": [0, 1, 2, 3]}
     for number in range(4):
-        yield {**SCORED, "trial": number, "seed": number, "score": float(number)}
+        yield {**scored(float(number)), "trial": number, "seed": number}
 
 
 EXPLOIT = {"trial": 0, "source": 3, "values": {"algo.learning_rate": 0.01}}
@@ -190,7 +199,7 @@ def test_population_does_not_go_beyond_its_last_rung_or_on_without_results() -> 
     assert all(map(sweep.take, [*first_rung(), exploited])) and not sweep.take(unchanged)
     assert sweep.take({**FAILED, "rung": 1, "seed": 3, "branch": 1})
     for number in (1, 2, 3):
-        assert sweep.take({**SCORED, "trial": number, "rung": 1, "seed": number, "score": 1.0})
+        assert sweep.take({**scored(1.0), "trial": number, "rung": 1, "seed": number})
     assert not sweep.take({"event": "exploited", "exploits": [{**EXPLOIT, "trial": 1}]}), "0 has failed"
     assert not sweep.take({"event": "exploited", "exploits": [{**EXPLOIT, "trial": 1, "source": 0}]})
     assert sweep.take(exploited) and sweep.trials.trials[0].rung == sweep.trials.last
@@ -222,7 +231,9 @@ def test_population_begins_once_with_a_seed_for_each_member() -> None:
         {"event": "time_is_up", "at": "x"},
         {"event": "time_is_up", "at": 10**400},
         {"event": "scored", "trial": 0},
-        {**SCORED, "score": 10**400},
+        scored(10**400),
+        {**SCORED, "score": 2.0},
+        {**ASKED, "points": [[0.5]]},
         {**SCORED, "evaluations": []},
         {**SCORED, "evaluations": [1.0, math.nan]},
         {**SCORED, "evaluations": {"1": 1}},
@@ -273,8 +284,8 @@ def test_result_counts_once_and_decisions_name_each_trial_once() -> None:
 def test_winner_is_the_trial_that_the_scores_choose() -> None:
     def finished() -> Sweep:
         sweep = Sweep(SEARCH | {"seeds": 1, "winners": 0, "trials": 2}, RATE, ("A",))
-        assert sweep.take({**ASKED, "points": [[0.5]] * 2, "values": ASKED["values"] * 2})
-        assert sweep.take(SCORED) and sweep.take({**SCORED, "trial": 1, "score": 2.0})
+        assert sweep.take({**ASKED, "points": ASKED["points"] * 2, "values": ASKED["values"] * 2})
+        assert sweep.take(SCORED) and sweep.take({**scored(2.0), "trial": 1})
         return sweep
 
     assert finished().take({"event": "won", "trial": 1})
@@ -312,8 +323,8 @@ def test_trial_whose_run_failed_goes_no_further() -> None:
 
 def test_exploit_has_the_keys_of_its_source() -> None:
     sweep = Sweep(POPULATION | {"trials": 2}, SPACE, ("A",))
-    values = {"algo.gamma": 0.95, "algo.buffer.name": "prioritized", "algo.buffer.alpha": 0.5}
-    values["algo.loop.batch_size"] = 64
+    values = SPACE.values([0.5] * 4, FIXED)
+    assert values["algo.buffer.name"] == "prioritized"
     assert sweep.take({"event": "asked", "points": [[0.5] * 4] * 2, "values": [values] * 2, "seeds": [0, 1]})
     assert sweep.take(SCORED) and sweep.take({**SCORED, "trial": 1, "seed": 1})
     lacking = {key: value for key, value in values.items() if key != "algo.buffer.alpha"}
@@ -344,7 +355,7 @@ def test_trial_is_not_promoted_from_the_last_rung() -> None:
 
 def test_only_so_many_winners_are_measured_again_and_nothing_is_asked_after_the_time() -> None:
     sweep = Sweep(SEARCH | {"seeds": 1}, RATE, ("A",))
-    assert sweep.take({**ASKED, "points": [[0.5]] * 3, "values": ASKED["values"] * 3})
+    assert sweep.take({**ASKED, "points": ASKED["points"] * 3, "values": ASKED["values"] * 3})
     assert all(sweep.take({**SCORED, "trial": number}) for number in range(3))
     assert not sweep.take({"event": "measured_again", "trials": [0, 1, 2], "seeds": 3})
     assert sweep.take({"event": "time_is_up"}) and not sweep.take(ASKED)

@@ -76,9 +76,9 @@ def not_chosen(name: str, chosen: Iterable[str]) -> str:
 
 def _listed(value: Any) -> list[str]:
     """Returns the names in the value of `logger`: a list, one name, or a section."""
-    if isinstance(value, str):
-        return [value]
-    return [str(name) for name in value or ()]
+    if isinstance(value, list | dict):
+        return [str(name) for name in value]
+    return [str(name) for name in (value,) if name]
 
 
 def _settings(name: str, section: object, where: Any) -> Any:

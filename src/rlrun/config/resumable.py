@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun.config import check, loggers
-from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, read_text
+from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, parse_yaml, read_text
 from rlrun.errors import ConfigError, nearest
 from rlrun.formats.history import METRICS_KEY
 
@@ -104,16 +104,17 @@ def differences(one: dict[str, object], other: dict[str, object]) -> Iterator[tu
 
 
 def setting(word: str) -> tuple[str, Any]:
-    """Returns key and value of a word such as `a.b=1e6`. A value that is not a number is parsed as YAML."""
+    """Returns key and value of a word such as `a.b=1e6`.
+
+    A value that is not a number is parsed as YAML with the limits of a stored file; if that fails, it is a text.
+    """
     key, _, text = word.partition("=")
     try:
         number = float(text)
     except ValueError:
-        import yaml
-
         try:
-            return key, yaml.safe_load(text)
-        except yaml.YAMLError:
+            return key, parse_yaml(text, Path(key))
+        except ConfigError:
             return key, text
     if number.is_integer():
         return key, int(number)

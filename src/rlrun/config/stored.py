@@ -164,7 +164,8 @@ def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}: not a config (line {line}: {error.problem})") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    # what PyYAML raises for values that do not fit their tags, such as `!!int x`, `!!bool x` and `!!timestamp x`
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a config ({' '.join(str(error).split())[:200]})") from None
 
 

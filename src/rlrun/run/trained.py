@@ -71,11 +71,11 @@ def restored(
     check_unchanged(run_path, snapshot)
     if TABLE not in words:  # a table that the user typed needs no check
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
-    env_config = eval_config(config.env, words)
-    if in_this_process and env_config.backend == "async":
-        env_config = dataclasses.replace(env_config, backend="sync")
-    config = dataclasses.replace(config, env=env_config)
     with built_from(run_path):
+        env_config = eval_config(config.env, words)
+        if in_this_process and env_config.backend == "async":
+            env_config = dataclasses.replace(env_config, backend="sync")
+        config = dataclasses.replace(config, env=env_config)
         device = prepare_device(config)
         if seed is None:
             seed = config.seed

@@ -8,6 +8,7 @@ from rlrun.config.stored import is_number, is_whole
 from rlrun.errors import ConfigError
 from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import NAME, Event
+from rlrun.sweep.scoring import is_score_of
 from rlrun.sweep.settings import PbtConfig, SweepConfig
 from rlrun.sweep.space import Space
 from rlrun.sweep.trials import FRESH, WORST, Trial, Trials, job_of, result_of
@@ -46,7 +47,7 @@ def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) ->
     if trials.winner is not None or not is_number(event.get("at", 0.0), 0):
         return False
     if kind in ("scored", "failed"):
-        return _is_result(event, trials)
+        return _is_result(event, trials, cfg)
     if kind == "time_is_up":
         return not trials.time_is_up
     if kind in ("won", "measured_again"):
@@ -65,7 +66,7 @@ def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) ->
     return kind in ("another_seed", "ruled_out") and all(map(_waits_for_decision, chosen))
 
 
-def _is_result(event: Event, trials: Trials) -> bool:
+def _is_result(event: Event, trials: Trials, cfg: SweepConfig) -> bool:
     if not is_whole(event["trial"], 0, len(trials) - 1):
         return False
     trial, rung, seed = trials.trials[event["trial"]], event["rung"], event["seed"]
@@ -84,7 +85,8 @@ def _is_result(event: Event, trials: Trials) -> bool:
         return False
     if event["event"] == "failed":
         return isinstance(event["why"], str)
-    return result_of(event).is_sound
+    result = result_of(event)
+    return result.is_sound and is_score_of(result, cfg)
 
 
 def _is_final(event: Event, decision: Event | None) -> bool:
@@ -107,7 +109,9 @@ def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> b
             return False
     elif "seeds" in event:
         return False
-    return all(map(space.has_point, points)) and all(map(space.has_values, values))
+    if not all(map(space.has_point, points)) or not all(map(space.has_values, values)):
+        return False
+    return all(map(space.gives, points, values))
 
 
 def _is_exploited(event: Event, trials: Trials, space: Space) -> bool:

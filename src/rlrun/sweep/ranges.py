@@ -9,13 +9,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
-
-import yaml
 
 from rlrun.config import check
 from rlrun.config.sources import NUMBER
-from rlrun.config.stored import HUGE, is_number
+from rlrun.config.stored import HUGE, is_number, parse_yaml
 from rlrun.errors import ConfigError, nearest
 
 DIGITS = 6
@@ -293,8 +292,8 @@ def typed(text: str) -> Range | None:
             raise ConfigError(f"{text}: the closing bracket is missing")
         return None
     try:
-        arguments = yaml.safe_load(f"[{match[2]}]")
-    except (yaml.YAMLError, RecursionError):
+        arguments = parse_yaml(f"[{match[2]}]", Path(match[1]))
+    except ConfigError:
         raise ConfigError(f"{text}: cannot be read") from None
     return built(match[1], arguments)
 

@@ -4,6 +4,16 @@ from collections.abc import Mapping, Sequence
 
 from rlrun.errors import ConfigError
 from rlrun.sweep.settings import SpeedConfig, SweepConfig
+from rlrun.sweep.trials import Result
+
+
+def is_score_of(result: Result, cfg: SweepConfig) -> bool:
+    """Returns whether the score of a result is that of its evaluations. Their steps, on which a score of speed depends,
+    are not in a result."""
+    if isinstance(cfg.score, SpeedConfig):
+        return True
+    scoring = Scoring(cfg, [*cfg.normalize])
+    return result.score == scoring.score([], result.evaluations, result.seconds, 1)
 
 
 class Scoring:

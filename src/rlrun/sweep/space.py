@@ -79,6 +79,15 @@ class Space:
                 return False
         return True
 
+    def gives(self, point: Sequence[float], values: Mapping[str, Any]) -> bool:
+        """Returns whether a point may have given these values. Conditions are not evaluated, as in `has_values`."""
+        found = [
+            (values[dimension.key], dimension.range.value(u))
+            for dimension, u in zip(self.dimensions, point, strict=True)
+            if dimension.key in values
+        ]
+        return all(value == given and type(value) is type(given) for value, given in found)
+
     def has_values(self, values: Any) -> bool:
         """Returns whether these may be the values of a trial. Conditions are not evaluated: a key that has one may be
         missing. Raises AttributeError for anything but a mapping."""
