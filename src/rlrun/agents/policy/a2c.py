@@ -128,9 +128,8 @@ class A2C(Agent):
         `advantage`."""
         values, next_values = self.critic.values(rollout)
         log_prob = self.advantage.old_log_prob(self.policy, rollout, self.memory.sequence_length)
-        log_ratio = log_prob - rollout["log_prob"]  # 0, unless the rollout was collected by an earlier policy
         advantage, returns = self.advantage.estimates(
-            rollout, values, next_values, log_ratio, self.cfg.gamma, self.spec.bonuses
+            rollout, values, next_values, log_prob, self.cfg.gamma, self.spec.bonuses
         )
         return {
             "obs": rollout["obs"],

@@ -42,15 +42,16 @@ class AdvantageEstimator(nn.Module):
         rollout: Batch,
         values: Tensor,
         next_values: Tensor,
-        log_ratio: Tensor,
+        log_prob: Tensor,
         gamma: float,
         bonuses: Sequence[Bonus],
     ) -> tuple[Tensor, Tensor]:
         """Returns the advantages, [time, env], and the value targets in the shape of the values.
 
-        With several rewards, values are [time, env, rewards], and the advantages are their weighted sum. log_ratio: as
-        in `estimate`.
+        With several rewards, values are [time, env, rewards], and the advantages are their weighted sum. log_prob: of
+        `old_log_prob`.
         """
+        log_ratio = log_prob - rollout["log_prob"]  # 0, unless the rollout was collected by an earlier policy
         advantages, returns = [], []
         for column in columns(rollout, values, next_values, gamma, bonuses):
             advantage, target = self.estimate(column, log_ratio)
