@@ -14,8 +14,8 @@ import pytest
 import rlrun
 
 WORDS = ["sweep", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=400", "trainer.eval_every=200",
-         "trainer.eval_episodes=2", "algo.learning_rate=log(1e-2,1)", "trials=2", "seeds=1", "rungs=[0.5,1]", "eta=2",
-         "winners=1", "fresh_seeds=1", "workers=2"]  # fmt: skip
+         "trainer.eval_episodes=2", "algo.learning_rate=log(1e-2,1)", "trials=2", "seeds=1", "rungs=[0.5,1]",
+         "prune.eta=2", "winners=1", "fresh_seeds=1", "workers=2"]  # fmt: skip
 
 pytestmark = pytest.mark.slow
 

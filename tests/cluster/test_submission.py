@@ -10,6 +10,7 @@ from rlrun.cli import main
 from rlrun.cli.grid_display import GridLines
 from rlrun.cli.multirun import GridJob
 from rlrun.cli.submit import _run
+from rlrun.cli.train import _submission
 from rlrun.cluster import Command, Ended
 from rlrun.cluster.local import Forks, LocalConfig
 from rlrun.cluster.slurm import SlurmConfig
@@ -124,17 +125,44 @@ def test_interrupted_grid_interrupts_its_runs(
 
 
 class Ends:
-    """A cluster whose commands end as soon as they are started."""
+    """A cluster whose commands fail as soon as they are started."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
+        self.running: list[str] = []
+        self.most = 0  # commands at a time
 
     def submit(self, commands: list[Command]) -> str:
-        self.started += [command.name for command in commands]
+        names = [command.name for command in commands]
+        self.started += names
+        self.running += names
+        self.most = max(self.most, len(self.running))
         return ""
 
     def ended(self) -> list[Ended]:
-        return [Ended(name, 1) for name in self.started[-1:]]
+        found = [Ended(name, 1) for name in self.running]
+        self.running = []
+        return found
+
+
+def grid_jobs(folder: Path, count: int) -> list[GridJob]:
+    numbers = range(1, count + 1)
+    commands = [Command(f"runs/{i}", [], folder / f"{i}.log") for i in numbers]
+    return [GridJob(f"job {i} of {count}", f"seed={i}", command) for i, command in zip(numbers, commands, strict=True)]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_grid_trains_as_many_runs_at_a_time_as_it_has_workers(tmp_path: Path, workers: int) -> None:
+    cluster = Ends()
+    _run(grid_jobs(tmp_path, 3), cluster, workers, GridLines())  # type: ignore[arg-type]
+    assert cluster.started == ["runs/1", "runs/2", "runs/3"] and cluster.most == min(3, workers)
+
+
+def test_grid_without_a_submission_trains_one_run_after_the_other() -> None:
+    for words in ([], ["submit=none"]):
+        submission, others = _submission([*words, "seed=0,1"], multirun=True)
+        assert submission is not None and submission.cfg == LocalConfig(workers=1) and others == ["seed=0,1"]
+    assert _submission(["submit=local"], multirun=False) == (None, []), "a single run is trained by its command"
 
 
 def test_grid_waits_for_a_run_that_another_process_trains(
@@ -143,8 +171,7 @@ def test_grid_waits_for_a_run_that_another_process_trains(
     holders = iter(["pid 7", "pid 7", None, None])
     monkeypatch.setattr("rlrun.cli.submit.lock.holder", lambda path: next(holders))
     cluster = Ends()
-    jobs = [GridJob(f"job {i} of 2", f"seed={i}", Command(f"runs/{i}", [], tmp_path / f"{i}.log")) for i in (1, 2)]
-    _run(jobs, cluster, 1, GridLines())  # type: ignore[arg-type]
+    _run(grid_jobs(tmp_path, 2), cluster, 1, GridLines())  # type: ignore[arg-type]
     assert cluster.started == ["runs/1", "runs/2"]
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
