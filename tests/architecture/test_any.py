@@ -41,7 +41,7 @@ BUDGET = {
     "simulators": 26,
     "snapshot": 45,
     "spaces": 1,
-    "sweep": 133,
+    "sweep": 134,
     "telemetry": 67,
     "templates": 16,
     "testing": 9,

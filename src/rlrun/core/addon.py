@@ -86,7 +86,7 @@ class Addons(nn.ModuleList):
     def __init__(self, addons: Iterable[Addon] = ()):
         super().__init__(addons)
 
-    def __iter__(self) -> Iterator[Addon]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Addon]:
         return super().__iter__()  # type: ignore[return-value]
 
     @property

@@ -80,7 +80,7 @@ class Callbacks(nn.ModuleList):
     def __init__(self, callbacks: Iterable[Callback] = ()):
         super().__init__(callbacks)
 
-    def __iter__(self) -> Iterator[Callback]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Callback]:
         return super().__iter__()  # type: ignore[return-value]
 
     def begin(self, view: RunView) -> None:

@@ -76,7 +76,7 @@ class Optim(StartsFresh, nn.Module):
     @torch.no_grad()
     def apply(self, grads: Tensor) -> Tensor:  # type: ignore[override]  # nn.Module.apply walks modules; not needed here
         """Takes one optimiser step with flat gradients [P]. Returns their norm before clipping."""
-        norm = torch.linalg.vector_norm(grads)
+        norm: Tensor = torch.linalg.vector_norm(grads)
         clipped = None if self.max_grad_norm is None else ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
         self.fault.logical_or_(norm - norm)  # the difference is 0 if the norm is finite, else NaN
         self.steps.add_(1 - self.fault)
@@ -141,7 +141,8 @@ class Target(nn.Module):
         self.slow: list[Tensor] = list(self.module.parameters())
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return self.module(*inputs)
+        output: Tensor = self.module(*inputs)
+        return output
 
     def select(self, members: Tensor | None) -> Callable[..., Tensor]:
         """Returns a callable that evaluates only these members of the copied ensemble (None: all), [selected, ...]."""

@@ -27,7 +27,7 @@ def linear_baseline(
     y = returns.T[..., None]  # [env, time, 1]
     XtW = (X * weight.T[..., None]).transpose(1, 2)
     ridge = 1e-5 * torch.eye(X.shape[-1], device=X.device)
-    w = torch.linalg.solve(XtW @ X + ridge, XtW @ y)
+    w: Tensor = torch.linalg.solve(XtW @ X + ridge, XtW @ y)
     return (X @ w).squeeze(-1).T
 
 

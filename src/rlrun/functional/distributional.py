@@ -40,7 +40,7 @@ def gaussian_histogram(
     all bins before the division.
     """
     clipped = mean.clamp(edges[0], edges[-1]).unsqueeze(-1)
-    below = torch.special.ndtr((edges - clipped) / std)  # [..., bins + 1]
+    below: Tensor = torch.special.ndtr((edges - clipped) / std)  # [..., bins + 1]
     total = below[..., -1:] - below[..., :1]
     return below.diff(dim=-1) / total
 

@@ -127,7 +127,8 @@ class Normal:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Returns the log-probability of an action, [...]."""
-        return _NormalLogProb.apply(action, self.mean, self.log_std)
+        log_prob: Tensor = _NormalLogProb.apply(action, self.mean, self.log_std)  # type: ignore[no-untyped-call]
+        return log_prob
 
     def entropy(self) -> Tensor:
         """Returns the entropy, [...]."""
@@ -156,7 +157,7 @@ class TruncatedNormal:
         below, above = self._standardised_bounds()
         p_below = torch.special.ndtr(below)
         p = p_below + noise * (torch.special.ndtr(above) - p_below)
-        action = self.mean + self.std * torch.special.ndtri(p)
+        action: Tensor = self.mean + self.std * torch.special.ndtri(p)
         return action.clamp(self.low, self.high)
 
     def log_density(self, action: Tensor) -> Tensor:
@@ -182,7 +183,7 @@ class TruncatedNormal:
         is_upper_tail = below > 0
         lower = torch.where(is_upper_tail, -above, below)
         upper = torch.where(is_upper_tail, -below, above)
-        log_upper = torch.special.log_ndtr(upper)
+        log_upper: Tensor = torch.special.log_ndtr(upper)
         ratio = torch.exp(torch.special.log_ndtr(lower) - log_upper)
         return log_upper + torch.log1p(-ratio)
 
@@ -206,7 +207,8 @@ class SquashedNormal:
 
         The log-probability is computed from the unsquashed sample, so it is exact even where tanh saturates.
         """
-        return _SquashedSample.apply(self.mean, self.log_std, noise)
+        drawn: tuple[Tensor, Tensor] = _SquashedSample.apply(self.mean, self.log_std, noise)  # type: ignore[no-untyped-call]
+        return drawn
 
     def entropy_estimate(self, source: Source) -> Tensor:
         """Returns -log p of a sample, [...]: an estimate of the entropy, which has no closed form."""

@@ -110,7 +110,8 @@ def cloning_error(policy: Any, action: Tensor) -> Tensor:
     if isinstance(policy, Tensor):
         squared_error = (policy - action) ** 2
         return squared_error.sum(-1)
-    return -policy.log_prob(action)
+    log_prob: Tensor = policy.log_prob(action)
+    return -log_prob
 
 
 def explained_variance(
@@ -170,7 +171,8 @@ def clipped_surrogate(
     The objective is min(ratio A, clip(ratio, 1 - clip_range, 1 + clip_range) A); ratio and advantage A are [batch]. No
     gradient flows to the advantage.
     """
-    return _ClippedSurrogate.apply(ratio, advantage, clip_range)
+    objective: Tensor = _ClippedSurrogate.apply(ratio, advantage, clip_range)  # type: ignore[no-untyped-call]
+    return objective
 
 
 def clip_fraction(ratio: Tensor, clip_range: float | Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def normal_inverse_gamma_draw(
     noise_std = (b / gamma_noise).sqrt().unsqueeze(-1)
     upper = torch.linalg.cholesky(precision).mT
     z = normal_noise.unsqueeze(-1)
-    correlated = torch.linalg.solve_triangular(upper, z, upper=True).squeeze(-1)
+    correlated: Tensor = torch.linalg.solve_triangular(upper, z, upper=True).squeeze(-1)
     return mean + noise_std * correlated
 
 

@@ -21,11 +21,12 @@ def config(cls: type[T]) -> type[T]:
     Parts of rlrun have their values in YAML. Parts of a user may have defaults, which may be lists and dicts too.
     """
     for name, value in list(vars(cls).items()):
-        is_setting = name in cls.__annotations__ and get_origin(cls.__annotations__[name]) is not ClassVar
+        origin: object = get_origin(cls.__annotations__.get(name))
+        is_setting = name in cls.__annotations__ and origin is not ClassVar
         if is_setting and isinstance(value, list | dict):
             setattr(cls, name, field(default_factory=partial(copy.deepcopy, value)))
     made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=SETTINGS)(cls)
-    made.__setattr__ = refuse_assignment  # type: ignore[method-assign,assignment]  # dataclasses' own gives no advice
+    made.__setattr__ = refuse_assignment  # type: ignore[method-assign]  # dataclasses' own gives no advice
     return made  # type: ignore[return-value]
 
 
@@ -109,7 +110,7 @@ def _where(path: str, location: tuple[int | str, ...], values: dict[str, object]
 def _explain(where: str, fault: Any, cls: type) -> str:
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         group, _, key = where.rpartition(".")
-        near = closest(key, [field.name for field in fields(cls)])  # type: ignore[arg-type]
+        near = closest(key, [field.name for field in fields(cls)])
         return f"{where}: unknown key{did_you_mean(near and f'{group}.{near}')}"
     if fault["type"].startswith("missing"):
         return f"{where}: missing"
