@@ -223,7 +223,7 @@ def test_target_entropy_may_be_scheduled(values: dict[str, Any]) -> None:
     coefficient: Any = registry.build("entropy", schedules.applied({"entropy": values})["entropy"], 0.0)
     changes = []
     for step in range(10):
-        schedules.update(Context(step, step, step / 10))
+        schedules.update(Context(step, step, step / 10), step)
         before = coefficient.alpha.log()
         coefficient.adjust(torch.tensor([1.5 - 0.01 * step]), ONE)
         changes.append((coefficient.alpha.log() - before).item())

@@ -37,7 +37,7 @@ PPO = {"name": "ppo", "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {
 )
 def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any], expected: float) -> None:
     schedules = Schedules(PPO | {"schedule": {"clip_range": shape}})
-    schedules.update(Context(updates=8, env_steps=50, progress=0.5))
+    schedules.update(Context(updates=8, env_steps=50, progress=0.5), tick_start=50)
     assert schedules.report()["clip_range"].item() == pytest.approx(expected)
 
 
@@ -67,7 +67,7 @@ def test_scheduled_numbers_change_what_is_learned(algo: str, key: str, engine: s
 @pytest.mark.parametrize("algo", ["dqn", "ppo", "cem", "maml", "iql"])
 def test_scheduled_numbers_are_looked_up_once_an_update(algo: str, build: Build) -> None:
     loop, seen = build(toy(algo)), []
-    loop.schedules = Mock(numbers=[1], update=lambda ctx: seen.append(ctx.updates))
+    loop.schedules = Mock(numbers=[1], update=lambda ctx, _: seen.append(ctx.updates))
     train(loop, 4)
     assert seen == [*range(loop.updates)]
 
@@ -107,7 +107,7 @@ def test_run_whose_updates_per_step_change_resumes_with_as_many_updates(build: B
 def test_number_whose_setting_is_a_section_follows_its_shape(build: Build) -> None:
     section = {"name": "exponential", "start": 0.8, "end": 0.0, "steps": 20}
     loop = train(build(put(toy("dqn"), {"algo.epsilon": section})), 3)
-    assert loop.agent.epsilon.item() == pytest.approx(0.8 * math.exp(-loop.tick_start / 20))
+    assert loop.agent.epsilon.item() == pytest.approx(0.8 * math.exp(-loop.steps / 20))
     assert loop.agent.epsilon is loop.schedules.numbers["epsilon"].value
 
 
@@ -192,10 +192,10 @@ def test_schedules_by_step_report_the_step_of_their_last_value(build: Build) -> 
 
 def test_geometric_growth_stops_the_run_where_it_leaves_the_range() -> None:
     schedules = Schedules(PPO | {"schedule": {"advantage.gae_lambda": {"geometric": {"factor": 1.01}}}})
-    schedules.update(Context(updates=10, env_steps=0, progress=0.0))
+    schedules.update(Context(updates=10, env_steps=0, progress=0.0), 0)
     for updates in (11, 10**6):
         with pytest.raises(RunError, match=r"gae_lambda: reaches .*, but algo.advantage.gae_lambda must be"):
-            schedules.update(Context(updates=updates, env_steps=0, progress=0.0))
+            schedules.update(Context(updates=updates, env_steps=0, progress=0.0), 0)
 
 
 @pytest.mark.parametrize(

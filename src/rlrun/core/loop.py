@@ -87,13 +87,9 @@ class Loop(Requires, Module):
         self.tick_start = self.steps
 
     def begin_update(self, ctx: Context) -> None:
-        """Sets the hyperparameters that have a schedule for an update.
-
-        Schedules by steps see the step at which the tick began. A run that is resumed at a step with a new value then
-        trains like a run whose schedule has this value from this step on.
-        """
+        """Sets the hyperparameters that have a schedule for an update."""
         if self.schedules.numbers:
-            self.schedules.update(Context(ctx.updates, self.tick_start, ctx.progress))
+            self.schedules.update(ctx, self.tick_start)
 
     def context(self, data: Any = None) -> Context:
         """Returns the context of an update at this point of the run."""

@@ -106,10 +106,18 @@ class Schedules(nn.Module):
         values = {key: ScheduledValue(number.start, number.value) for key, number in self.numbers.items()}
         return check.replaced(algo, values)
 
-    def update(self, ctx: Context) -> None:
-        """Sets all values for the next update."""
+    def update(self, ctx: Context, tick_start: int) -> None:
+        """Sets all values for an update.
+
+        tick_start: number of environment steps when its tick began. Piecewise schedules see this number, so that a run
+        that is resumed with a new value trains like one whose schedule has this value from the step of the resume on.
+        """
+        began = Context(ctx.updates, tick_start, ctx.progress)
         for number in self.numbers.values():
-            number.update(ctx)
+            if isinstance(number.shape, Piecewise):
+                number.update(began)
+            else:
+                number.update(ctx)
 
     def last_points(self) -> Iterator[tuple[str, int]]:
         """Yields the setting of each piecewise schedule with the step of its last value."""
