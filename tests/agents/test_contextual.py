@@ -158,7 +158,7 @@ def test_bandits_act_with_noisy_weights_without_changing_them(algo, build):
 
 
 def test_parameter_noise_grows_while_the_kl_is_small(build):
-    changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon": 0.5, "algo.epsilon_decay": 1.0}
+    changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon.start": 0.5}
     agent = build(toy("parameter_noise_bandit", **changes)).agent
     for _ in range(12):
         agent.adapt(batch(agent)["obs"])

@@ -23,6 +23,12 @@ def test_start_and_end_become_a_schedule() -> None:
     }
 
 
+def test_decay_of_epsilon_becomes_a_schedule() -> None:
+    assert converted(epsilon=0.1, epsilon_decay=0.999) == {
+        "epsilon": {"name": "geometric", "start": 0.1, "factor": 0.999, "updates": 1}
+    }
+
+
 def test_end_of_the_intrinsic_coefficient_and_decay_of_the_learning_rate_become_schedules() -> None:
     intrinsic = {"coef": 0.5, "coef_end": 0.0}
     decay = {"learning_rate": 0.1, "learning_rate_decay": 0.5, "reset_learning_rate_every": 9}

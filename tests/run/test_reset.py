@@ -95,7 +95,7 @@ def test_reset_refuses_in_one_line_and_leaves_no_folder(
         ("sac", {}, ["entropy.log_alpha"]),
         ("crossq", {}, ["entropy.log_alpha"]),
         ("svpg", {}, ["particles.0.policy.log_std", "particles.1.policy.log_std"]),
-        ("parameter_noise_bandit", {"algo.epsilon_decay": 0.5}, ["noise_std", "epsilon", "first_pulls.done"]),
+        ("parameter_noise_bandit", {"algo.noise_change": 2.0}, ["noise_std", "first_pulls.done"]),
         ("neural_greedy", {"algo.init_pulls": 3}, ["first_pulls.done"]),
     ],
 )

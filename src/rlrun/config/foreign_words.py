@@ -242,6 +242,7 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "temperature_start": ("algo.search.temperature.start",),
     "temperature_end": ("algo.search.temperature.end",),
     "beta_final": ("algo.buffer.beta.end",),
+    "epsilon_decay": ("algo.epsilon.factor",),
     "coef_end": ("algo.schedule (intrinsic: {coef: {linear: {end: 0}}})",),
     "learning_rate_decay": ("algo.schedule (learning_rate: {inverse: {decay: 0.5}})",),
     "reset_learning_rate_every": ("algo.schedule (learning_rate: {inverse: {decay: 0.5, restart_every: 100}})",),

@@ -19,6 +19,9 @@ def regroup(values: dict[str, object]) -> None:
         end = intrinsic.pop("coef_end", None)
         if end is not None:
             _put(algo, ("schedule", "intrinsic", "coef"), {"linear": {"end": end}})
+    if "epsilon_decay" in algo:
+        geometric = {"start": algo.get("epsilon"), "factor": algo.pop("epsilon_decay"), "updates": 1}
+        algo["epsilon"] = {"name": "geometric", **geometric}
     decay, restart_every = algo.pop("learning_rate_decay", None), algo.pop("reset_learning_rate_every", None)
     if decay:
         inverse = {"decay": decay, "restart_every": restart_every}

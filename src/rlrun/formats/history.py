@@ -50,6 +50,7 @@ CHANGES: tuple[FormatChange, ...] = (
         regroup=format_7.regroup,
         state=(
             Renamed("agent.epsilon.value", "schedules.epsilon"),
+            Renamed("agent.epsilon", "schedules.epsilon", ("parameter_noise_bandit",)),
             Renamed("agent.search.temperature", "schedules.search/temperature"),
         ),
     ),

@@ -10,7 +10,7 @@ from torch.func import functional_call
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.core.random import Stream
 from rlrun.functional.losses import batch_mean
-from rlrun.settings import PositiveFloat, PositiveFraction, Size, config, register
+from rlrun.settings import PositiveFloat, PositiveFraction, Scheduled, Size, config, register
 from rlrun.types import Batch, Context, Metrics, Obs
 
 
@@ -23,10 +23,9 @@ class ParameterNoise(NeuralGreedy):
         noise_std: PositiveFloat
         noise_change: PositiveFloat
         noise_batch_size: Size
-        epsilon: PositiveFraction
-        epsilon_decay: PositiveFraction
+        epsilon: Scheduled[PositiveFraction]
 
-    explores_with = ("noise_std", "epsilon")
+    explores_with = ("noise_std",)
 
     noise_std: Tensor
     epsilon: Tensor
@@ -34,7 +33,7 @@ class ParameterNoise(NeuralGreedy):
     def build(self, parts: object) -> None:
         super().build(parts)
         self.register_buffer("noise_std", torch.tensor(self.cfg.noise_std))
-        self.register_buffer("epsilon", torch.tensor(self.cfg.epsilon))
+        self.register_buffer("epsilon", torch.as_tensor(self.cfg.epsilon), persistent=False)
 
     def score(self, obs: Obs, mask: Tensor | None = None) -> Tensor:
         return self.perturbed(obs, self.noise, mask)
@@ -54,7 +53,7 @@ class ParameterNoise(NeuralGreedy):
 
     @torch.no_grad()
     def adapt(self, obs: Obs) -> None:
-        """Adapts noise_std to the predictions for these observations, and decays epsilon.
+        """Adapts noise_std to the predictions for these observations.
 
         The noise increases if the KL divergence from the policy without noise to the perturbed policy is smaller than
         that to an epsilon-greedy policy; otherwise the noise decreases.
@@ -65,4 +64,3 @@ class ParameterNoise(NeuralGreedy):
         epsilon_greedy_kl = -(1 - self.epsilon + self.epsilon / self.arms).log()
         factor = torch.where(kl < epsilon_greedy_kl, self.cfg.noise_change, 1 / self.cfg.noise_change)
         self.noise_std.mul_(factor)
-        self.epsilon.mul_(self.cfg.epsilon_decay)
