@@ -8,12 +8,13 @@ NO_SPACE = "no space left on the disk"
 
 
 class RlrunError(Exception):
-    """An error that is printed without a traceback, one line for each fault. The process exits with `exit_code`."""
+    """An error that is printed without a traceback, one line for each different fault. The process exits with
+    `exit_code`."""
 
     exit_code = 1
 
     def __init__(self, *faults: str):
-        self.faults = tuple(printable(fault) for fault in faults)
+        self.faults = tuple(dict.fromkeys(map(printable, faults)))
         super().__init__("\n".join(self.faults))
 
 

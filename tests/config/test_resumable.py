@@ -12,7 +12,9 @@ import yaml
 
 from rlrun.cli import main
 from rlrun.config.check import leaves
+from rlrun.config.resumable import changed
 from rlrun.config.stored import config_text, read_config
+from rlrun.errors import ConfigError
 from rlrun.formats import history
 from rlrun.formats.history import FORMAT
 from rlrun.snapshot.store import Store
@@ -241,3 +243,9 @@ def test_resume_is_not_exact_where_rows_of_metrics_were_changed(damage: str, tmp
     assert len((run / "metrics.jsonl").read_text().splitlines()) == kept + 4
     assert main(["resume", str(run), "total_steps=120"]) == 0
     assert ", exact" in capsys.readouterr().out, "from here on the rows are known again"
+
+
+def test_section_that_a_stored_config_lacks_is_one_fault() -> None:
+    with pytest.raises(ConfigError) as refused:
+        changed({"algo": {}}, {"trainer.total_steps": 72, "trainer.stop_at": None})
+    assert refused.value.faults == ("trainer: missing",)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlrun.cli.new import filled, write
-from rlrun.config import sources
+from rlrun.config import preset_files, sources
 from rlrun.config.jobs import jobs
 from rlrun.config.preset_files import added
 from rlrun.errors import ConfigError
@@ -200,3 +200,33 @@ def test_file_of_the_current_folder_that_was_not_typed_is_no_preset(words: list[
 def test_preset_file_that_does_not_exist_has_one_line() -> None:
     with pytest.raises(ConfigError, match=r"preset=no/best.yaml: no such file"):
         jobs(["algo=dqn", "env=CartPole", "preset=no/best.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("_self_", True),
+        ("/preset/sac-Pendulum", True),
+        ("sac-Pendulum", False),
+        ("/preset/unknown", False),
+        ({"override /algo/buffer": "prioritized"}, True),
+        ({"override /algo/buffer@algo.buffer": "prioritized"}, True),
+        ({"override /network": "mlp"}, True),
+        ({"override /trainer": "default"}, True),
+        ({"override /algo/buffer@network.buffer": "prioritized"}, False),
+        ({"override /algo": "sac"}, False),
+        ({"override /env/wrappers": "atari"}, False),
+        ({"override /algo/buffer@algo.buffer@env": "prioritized"}, False),
+        ({"algo/buffer": "prioritized"}, False),
+        ({"override /algo/buffer": "prioritized", "override /algo/loop": "offline"}, False),
+        ({}, False),
+        ({"override /algo/buffer": "prioritized/../own"}, False),
+        ({"override /algo/buffer": ["prioritized"]}, False),
+        ({"override /algo/buffer": None}, False),
+        ({None: "prioritized"}, False),
+        (["override /algo/buffer"], False),
+        (None, False),
+    ],
+)
+def test_entry_of_defaults_is_a_known_preset_or_a_part_by_its_name(entry: object, expected: bool) -> None:
+    assert preset_files._is_default(entry, {"sac-Pendulum": Path("sac-Pendulum.yaml")}) is expected

@@ -314,7 +314,7 @@ def check_ranges(config: RunConfig) -> None:
         except ConfigError as error:
             faults += error.faults
     if faults:
-        raise ConfigError(*dict.fromkeys(faults))  # an unknown part is a fault of its schedules too
+        raise ConfigError(*faults)
 
 
 def check_network(network: dict[str, Any]) -> None:

@@ -157,7 +157,7 @@ def _checked(
     found = searched(values[0], next(iter(runs.values())))
     faults = [fault for tree in values for fault in space.faults(found, tree)]
     if faults:
-        raise ConfigError(*dict.fromkeys(faults))
+        raise ConfigError(*faults)
     check_size(cfg, len(runs))
     scoring = Scoring(cfg, [*runs])
     points = search(cfg.search, found, cfg.seed, cfg.trials)

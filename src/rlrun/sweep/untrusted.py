@@ -88,7 +88,7 @@ class Confirmed:
 def _check(found: Iterable[Reach], typed: Sequence[str]) -> None:
     faults = [reach.line for reach in found if not any(_confirms(word, reach) for word in typed)]
     if faults:
-        raise ConfigError(*dict.fromkeys(faults))
+        raise ConfigError(*faults)
 
 
 def _confirms(word: str, reach: Reach) -> bool:
