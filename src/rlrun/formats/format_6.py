@@ -23,6 +23,6 @@ def restate(state: dict[str, Any]) -> None:
     state[LOOP] = loop
 
 
-def prefixed(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
+def prefixed(prefix: str, values: dict[str, object]) -> dict[str, object]:
     """Returns the values with the names of log rows."""
     return {f"{prefix}{name}": value for name, value in values.items()}

@@ -38,8 +38,8 @@ class FormatChange:
     metrics: tuple[Renamed, ...] = ()  # keys of a log row, like loss/critic
     state: tuple[Renamed, ...] = ()  # paths in a snapshot's state, or prefixes of paths; `*` matches one name
     added: tuple[Added, ...] = ()
-    regroup: Callable[[dict[str, Any]], None] | None = None  # changes the whole config in place, after the renames
-    restate: Callable[[dict[str, Any]], None] | None = None  # changes the whole state in place, after the renames
+    regroup: Callable[[dict[str, object]], None] | None = None  # changes the whole config in place, after the renames
+    restate: Callable[[dict[str, object]], None] | None = None  # changes the whole state in place, after the renames
 
 
 FIRST = 5  # the earliest format that this version reads
@@ -60,7 +60,7 @@ KEY = "format"  # key of config.yaml and of a snapshot's manifest
 METRICS_KEY = "metrics_format"  # key of config.yaml: the run's first format, if a later version rewrote the file
 
 
-def format_fault(stored: Any) -> str:
+def format_fault(stored: object) -> str:
     """Returns why this version cannot read a config or snapshot of the format `stored`, or "". None: it has none."""
     if stored is None or (type(stored) is int and stored < FIRST):
         found = "no format"
@@ -72,7 +72,7 @@ def format_fault(stored: Any) -> str:
     return ""
 
 
-def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def upgraded(values: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
     """Returns a stored config in the current format, without the key `format`, and the added settings, like `env.x=1`.
 
     Raises ConfigError for a format that this version cannot read.
@@ -124,7 +124,7 @@ def former_keys(key: str, algo: str) -> list[str]:
     return found
 
 
-def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
+def renamed_metrics(row: dict[str, object], stored: int, algo: str) -> dict[str, object]:
     """Returns a log row of the format `stored` with the keys of the current format."""
     for change in _since(stored):
         names = dict(_names(change.metrics, algo))
@@ -132,7 +132,7 @@ def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, An
     return row
 
 
-def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
+def former_metrics(row: dict[str, object], stored: int, algo: str) -> dict[str, object]:
     """Returns a current log row with the keys of the format `stored`: the inverse of `renamed_metrics`."""
     for change in reversed(_since(stored)):
         names = {new: old for old, new in _names(change.metrics, algo)}
@@ -140,7 +140,7 @@ def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any
     return row
 
 
-def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
+def renamed_state(state: dict[str, object], stored: int, algo: str) -> dict[str, object]:
     """Returns a snapshot's state of the format `stored` with the paths of the current format."""
     for change in _since(stored):
         for old, new in _names(change.state, algo):
@@ -155,7 +155,7 @@ def _since(stored: int) -> tuple[FormatChange, ...]:
     return CHANGES[stored - FIRST :]
 
 
-def _algo(values: dict[str, Any]) -> str:
+def _algo(values: dict[str, object]) -> str:
     """Returns `algo.name` of a stored config, or "" if it is missing. The config may have any content."""
     section, name = _place(values, "algo.name")
     return str(section.get(name, ""))
@@ -168,7 +168,7 @@ def _names(renamed: tuple[Renamed, ...], algo: str) -> Iterator[tuple[str, str]]
             yield old, new
 
 
-def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+def _place(values: dict[str, object], key: str) -> tuple[dict[str, object], str]:
     """Returns the section of a dotted key and the key's last name. A missing section is returned as {}."""
     *sections, name = key.split(".")
     section: Any = values
@@ -179,7 +179,7 @@ def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     return {}, name
 
 
-def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[str, Any]:
+def _moved(state: dict[str, object], old: str, new: str, prefix: str = "") -> dict[str, object]:
     """Returns the state with one path renamed. The path may lead into the dict of an `_extra_state`."""
     moved = {}
     for name, value in state.items():

@@ -17,7 +17,7 @@ from rlrun.sweep.trials import Trial
 BUDGET = ("total_steps", "eval_every")  # settings of `trainer` that every preset has
 
 
-def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str) -> str:
+def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: str) -> str:
     """Returns the text of a preset that gives a run the settings of a trial, whatever its algorithm's preset says.
 
     words: the settings that all runs of the sweep share. searched: the trial's values. headline: the first comment.

@@ -5,7 +5,6 @@ runs from which the schedule comes.
 """
 
 from pathlib import Path
-from typing import Any
 
 from rlrun import files
 from rlrun.config import check
@@ -24,7 +23,7 @@ LATEST = "LATEST"
 class BranchingRuns(Runs):
     """As `Runs`, for trials whose values change."""
 
-    def settings(self, trial: Trial) -> dict[str, Any]:
+    def settings(self, trial: Trial) -> dict[str, object]:
         return trial.start_values | {SCHEDULE: schedule(trial)}
 
     def command(self, job: RungJob, trial: Trial) -> list[str]:
@@ -39,10 +38,10 @@ class BranchingRuns(Runs):
             copy_run(self.path(trial.branches[job.branch - 1].source), self.path(job))
 
 
-def schedule(trial: Trial) -> dict[str, Any]:
+def schedule(trial: Trial) -> dict[str, object]:
     """Returns the section `algo.schedule` with all changes of a trial's values. Values that never change are in it too,
     because numbers on a schedule are tensors, which may round differently."""
-    tree: dict[str, Any] = {}
+    tree: dict[str, object] = {}
     for key in trial.start_values:
         points = {
             "values": [change.values[key] for change in trial.changes],

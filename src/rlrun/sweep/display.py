@@ -1,7 +1,7 @@
 """Shows a sweep while it runs: a live table on a terminal, and one line for each decision and result elsewhere."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlrun.config.check import show
 from rlrun.errors import printable
@@ -115,7 +115,7 @@ def lines(event: Event, trials: Trials) -> Iterator[str]:
             yield printable(f"{_run_of(event)}: failed: {event['why']}")
 
 
-def _values(values: Mapping[str, Any]) -> str:
+def _values(values: Mapping[str, object]) -> str:
     return " ".join(f"{key}={show(value)}" for key, value in values.items())
 
 

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.config.compose import Composer, literal
@@ -41,7 +40,7 @@ def schedulable(words: Sequence[str]) -> list[str]:
     return _queried("schedulable", [words])
 
 
-def _queried(query: str, *arguments: Any) -> list[str]:
+def _queried(query: str, *arguments: object) -> list[str]:
     """Returns the output of a query, `faults` or `schedulable`, which runs in a process that imports torch."""
     data = json.dumps(arguments).encode()
     done = subprocess.run([sys.executable, "-m", __name__, query], input=data, capture_output=True)

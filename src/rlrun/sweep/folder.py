@@ -42,7 +42,7 @@ class Description:
     def of(cls, cfg: SweepConfig, space: Space, courses: "Mapping[str, Course]") -> "Description":
         entries = {}
         for dimension in space.dimensions:
-            entry: dict[str, Any] = {dimension.range.name: dimension.range.arguments}
+            entry: dict[str, object] = {dimension.range.name: dimension.range.arguments}
             if dimension.condition:
                 entry[IF] = dict(dimension.condition)
             entries[dimension.key] = entry
@@ -101,7 +101,7 @@ def read(folder: Path) -> Description:
     return found
 
 
-def _is_course(value: Any) -> bool:
+def _is_course(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("words"), list) and isinstance(value.get("steps"), list)
 
 
@@ -114,7 +114,7 @@ def _difference(stored: Description, now: Description) -> str:
     return ""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, dict) and "words" in value:
         return " ".join(value["words"])
     return check.show(value)

@@ -34,7 +34,7 @@ class OptunaSearch:
         self.name, self.space, self.seed, self.trials = name, space, seed, trials
         self.distributions = {dimension.key: _distribution(dimension.range) for dimension in space.dimensions}
         self.has_history = name in ("cmaes", "nsga2")
-        self.attributes: dict[int, dict[str, Any]] = {}  # that the sampler has attached, by trial
+        self.attributes: dict[int, dict[str, object]] = {}  # that the sampler has attached, by trial
 
     def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         study = self.study(trials)

@@ -38,7 +38,7 @@ class Plan:
 
     cfg: SweepConfig
     space: Space
-    values: dict[str, Any]  # the composed config in the first environment, without searched keys
+    values: dict[str, object]  # the composed config in the first environment, without searched keys
     courses: Mapping[str, Course]  # by environment
     scoring: Scoring
     search: Search
@@ -132,7 +132,7 @@ def stored(path: Path, words: Sequence[str]) -> Plan:
 def _checked(
     cfg: SweepConfig,
     runs: Mapping[str, Sequence[str]],
-    searched: Callable[[dict[str, Any], Sequence[str]], Space],
+    searched: Callable[[dict[str, object], Sequence[str]], Space],
     path: Path | None = None,
 ) -> Plan:
     """Returns the plan of a sweep. Raises ConfigError with a line for each fault.
@@ -143,7 +143,7 @@ def _checked(
     if isinstance(cfg.kind, PbtConfig):
         _check_population(cfg, runs)
     courses = {}
-    values: list[dict[str, Any]] = []
+    values: list[dict[str, object]] = []
     for env, words in runs.items():
         for word in words:
             key = word.lstrip("+").partition("=")[0]
@@ -187,12 +187,12 @@ def _range_advice(word: Word) -> str:
     return "a sweep accepts only one"
 
 
-def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _split(words: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     """Returns the settings of the sweep, and the other words."""
     known = defaults()
     names = {key.rpartition(".")[2]: key for key in meanings()}
     of_runs = {*sources.content(sources.CONF / "train.yaml"), *sources.groups([sources.CONF])}
-    own: dict[str, Any] = {}
+    own: dict[str, object] = {}
     others = []
     faults = []
     for word in words:

@@ -2,7 +2,6 @@
 time to time the worst go on from the runs of the best, with changed hyperparameters."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from rlrun.sweep.trials import WORST, RungJob, Trial, Trials
 class Population:
     """Decides whenever all trials have reached a rung."""
 
-    def __init__(self, cfg: SweepConfig, space: Space, fixed: Mapping[str, Any], search: Search, trials: Trials):
+    def __init__(self, cfg: SweepConfig, space: Space, fixed: Mapping[str, object], search: Search, trials: Trials):
         """cfg: with kind=pbt. fixed: the composed config without searched keys."""
         assert isinstance(cfg.kind, PbtConfig)
         self.cfg, self.own, self.space, self.fixed = cfg, cfg.kind, space, fixed
@@ -64,7 +63,7 @@ class Population:
             exploits.append({"trial": number, "source": source.number, "values": self.explored(source, rng)})
         return {"event": "exploited", "exploits": exploits}
 
-    def explored(self, source: Trial, rng: np.random.Generator) -> dict[str, Any]:
+    def explored(self, source: Trial, rng: np.random.Generator) -> dict[str, object]:
         """Returns changed values: each is drawn again with probability `resample`, or else multiplied by one of the
         factors `perturb`."""
         values = {}

@@ -34,7 +34,7 @@ class Range(ABC):
 
     @property
     @abstractmethod
-    def arguments(self) -> list[Any]:
+    def arguments(self) -> list[object]:
         """The values between the brackets."""
 
     @abstractmethod
@@ -42,23 +42,23 @@ class Range(ABC):
         """Returns the value at u in [0, 1). Equal parts of [0, 1) have equal shares of the values."""
 
     @abstractmethod
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         """Returns whether this range has a value, which may be of any type."""
 
     @abstractmethod
-    def position(self, value: Any) -> float:
+    def position(self, value: object) -> float:
         """Returns the middle of the numbers u for which `value(u)` is this value."""
 
     @abstractmethod
-    def multiplied(self, value: Any, factor: float) -> Any:
+    def multiplied(self, value: object, factor: float) -> Any:
         """Returns a value of this range that is `factor` times as large, or the next one above or below in a list."""
 
     @abstractmethod
-    def ends(self) -> list[Any]:
+    def ends(self) -> list[object]:
         """Returns the values that are checked before a sweep starts: both ends, or every choice."""
 
     @abstractmethod
-    def grid(self, points: int) -> list[Any]:
+    def grid(self, points: int) -> list[object]:
         """Returns at most so many values, evenly spaced over the range and in order. A grid has every choice."""
 
 
@@ -74,10 +74,10 @@ class Bounded(Range):
             raise ConfigError(f"{self.text}: the first bound must be below the second")
 
     @property
-    def arguments(self) -> list[Any]:
+    def arguments(self) -> list[object]:
         return [self.low, self.high]
 
-    def ends(self) -> list[Any]:
+    def ends(self) -> list[object]:
         return self.arguments
 
 
@@ -101,7 +101,7 @@ class Continuous(Bounded):
         low, high = self.warp(self.low), self.warp(self.high)
         return self.rounded(self.unwarp(low + u * (high - low)))
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return is_number(value, self.low, self.high)
 
     def position(self, value: Any) -> float:
@@ -115,7 +115,7 @@ class Continuous(Bounded):
         """Returns a number with `DIGITS` digits within the bounds."""
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
-    def grid(self, points: int) -> list[Any]:
+    def grid(self, points: int) -> list[object]:
         if points == 1:
             return [self.value(0.5)]
         return [self.value(i / (points - 1)) for i in range(points)]
@@ -174,24 +174,24 @@ class Listed(Range):
 
     @property
     @abstractmethod
-    def values(self) -> Sequence[Any]:
+    def values(self) -> Sequence[object]:
         """All values, in order."""
 
     def value(self, u: float) -> Any:
         return self.values[int(u * len(self.values))]
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return value in self.values
 
-    def position(self, value: Any) -> float:
+    def position(self, value: object) -> float:
         return (self.values.index(value) + 0.5) / len(self.values)
 
-    def multiplied(self, value: Any, factor: float) -> Any:
+    def multiplied(self, value: object, factor: float) -> Any:
         place = self.values.index(value)
         place += 1 if factor > 1 else -1
         return self.values[min(max(place, 0), len(self.values) - 1)]
 
-    def grid(self, points: int) -> list[Any]:
+    def grid(self, points: int) -> list[object]:
         count = min(points, len(self.values))
         return [self.value((i + 0.5) / count) for i in range(count)]
 
@@ -215,7 +215,7 @@ class Int(Bounded, Listed):
     def values(self) -> Sequence[int]:
         return range(self.low, self.high + 1)
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return type(value) is int and super().holds(value)  # a range looks for any other number one by one
 
 
@@ -239,7 +239,7 @@ class PowerOfTwo(Int):
 class Choice(Listed):
     """One of several values of any type."""
 
-    options: tuple[Any, ...]
+    options: tuple[object, ...]
     name: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
@@ -250,24 +250,24 @@ class Choice(Listed):
                 raise ConfigError(f"{self.text}: has the value {check.show(option)} twice")
 
     @property
-    def arguments(self) -> list[Any]:
+    def arguments(self) -> list[object]:
         return list(self.options)
 
     @property
-    def values(self) -> Sequence[Any]:
+    def values(self) -> Sequence[object]:
         return self.options
 
-    def ends(self) -> list[Any]:
+    def ends(self) -> list[object]:
         return self.arguments
 
-    def grid(self, points: int) -> list[Any]:
+    def grid(self, points: int) -> list[object]:
         return self.arguments
 
 
 KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Uniform, Log, Logit, Int, PowerOfTwo, Choice)}
 
 
-def built(kind: str, arguments: Sequence[Any]) -> Range:
+def built(kind: str, arguments: Sequence[object]) -> Range:
     """Returns the range of this kind. Raises ConfigError if the kind is unknown or the arguments do not fit it."""
     numbers = [plain(argument) for argument in arguments]
     if kind not in KINDS:
@@ -298,7 +298,7 @@ def typed(text: str) -> Range | None:
     return built(match[1], arguments)
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def plain(value: object, depth: int = 0) -> Any:
     """Returns a value of YAML with numbers such as 1e-5, which YAML reads as text. Raises ConfigError if it has too
     many levels."""
     if depth > MOST_DEEP:

@@ -47,7 +47,7 @@ class Runs:
         self.folder, self.courses, self.metric, self.scoring = folder, courses, metric, scoring
         self.confirmed = confirmed
 
-    def settings(self, trial: Trial) -> dict[str, Any]:
+    def settings(self, trial: Trial) -> dict[str, object]:
         """Returns the settings of a trial's runs, by dotted key, beside those that all runs share."""
         return trial.values
 
@@ -112,7 +112,7 @@ class Runs:
         course = self.courses[job.env]
         steps, evaluations = [], []
         seconds: Any = None
-        measured: dict[str, Any] = {}
+        measured: dict[str, object] = {}
         for row in whole_rows(self.path(job) / METRICS):
             measured |= row
             if self.metric in row:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from rlrun.config.check import show
 from rlrun.report.figures import Axis, axis, short
@@ -21,7 +20,7 @@ def scale(values: Range) -> Axis:
     return Axis(-MARGIN, 1 + MARGIN, [values.position(one) for one in shown], labels)
 
 
-def label(value: Any) -> str:
+def label(value: object) -> str:
     """Returns a value as a short text."""
     if isinstance(value, float):
         text = f"{value:g}".replace("e-0", "e-")
@@ -29,7 +28,7 @@ def label(value: Any) -> str:
     return shortened(show(value), LONGEST)
 
 
-def _ticks(values: Range) -> Sequence[Any]:
+def _ticks(values: Range) -> Sequence[object]:
     """Returns values that get a label: round ones, or some of those that are listed."""
     if isinstance(values, Listed):
         every = math.ceil(len(values.values) / MOST)

@@ -103,7 +103,7 @@ class Grid:
         """Returns for each dimension the positions of its values."""
         found = []
         for dimension in self.space.dimensions:
-            values: list[Any] = dimension.range.grid(points)
+            values: list[object] = dimension.range.grid(points)
             found.append([dimension.range.position(value) for value in values])
         return found
 

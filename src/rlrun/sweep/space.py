@@ -23,7 +23,7 @@ class Dimension:
 
     key: str
     range: Range
-    condition: Mapping[str, list[Any]]  # the key is searched if each of these keys has one of its values
+    condition: Mapping[str, list[object]]  # the key is searched if each of these keys has one of its values
 
     @property
     def text(self) -> str:
@@ -59,12 +59,12 @@ class Space:
         """The searched keys."""
         return [dimension.key for dimension in self.dimensions]
 
-    def values(self, point: Sequence[float], fixed: Mapping[str, Any]) -> dict[str, Any]:
+    def values(self, point: Sequence[float], fixed: Mapping[str, object]) -> dict[str, object]:
         """Returns the values at a point of the unit cube [len(self)], by key, without keys whose condition is false.
 
         fixed: the composed config, as nested dicts; it holds the values of keys that are not searched.
         """
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for dimension, u in zip(self.dimensions, point, strict=True):
             if all(_value(key, values, fixed) in allowed for key, allowed in dimension.condition.items()):
                 values[dimension.key] = dimension.range.value(u)
@@ -79,7 +79,7 @@ class Space:
                 return False
         return True
 
-    def gives(self, point: Sequence[float], values: Mapping[str, Any]) -> bool:
+    def gives(self, point: Sequence[float], values: Mapping[str, object]) -> bool:
         """Returns whether a point may have given these values. Conditions are not evaluated, as in `has_values`."""
         found = [
             (values[dimension.key], dimension.range.value(u))
@@ -101,13 +101,13 @@ class Space:
         return True
 
 
-def _value(key: str, searched: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+def _value(key: str, searched: Mapping[str, object], fixed: Mapping[str, object]) -> Any:
     if key in searched:
         return searched[key]
     return check.lookup(key, dict(fixed))
 
 
-def from_yaml(values: Any, place: str) -> Space:
+def from_yaml(values: object, place: str) -> Space:
     """Returns the space that a YAML file describes: `key: {log: [1e-5, 1e-2], if: {other.key: value}}`.
 
     Raises one ConfigError with all faults. place: the file, for messages.
@@ -126,7 +126,7 @@ def from_yaml(values: Any, place: str) -> Space:
     return Space(dimensions)
 
 
-def _dimension(key: str, entry: Any) -> Dimension:
+def _dimension(key: str, entry: object) -> Dimension:
     form = "must be a range such as {log: [1e-5, 1e-2]}, and may have {if: {other.key: value}}"
     if not isinstance(entry, dict):
         raise ConfigError(form)
@@ -164,7 +164,7 @@ def from_words(words: Sequence[str]) -> tuple[list[Dimension], list[str]]:
     return dimensions, others
 
 
-def faults(space: Space, tree: dict[str, Any]) -> list[str]:
+def faults(space: Space, tree: dict[str, object]) -> list[str]:
     """Returns the faults of a space for a composed config: unknown keys, and ends of ranges that a key cannot have.
 
     Keys that name code or places are faults too, because the space of a stored sweep may be untrusted.
@@ -192,7 +192,7 @@ def faults(space: Space, tree: dict[str, Any]) -> list[str]:
     return found
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Returns whether a value means the same as a word of a command: without references, and with plain keys."""
     if isinstance(value, dict):
         return all(KEY.fullmatch(str(key)) for key in value) and all(map(_is_plain, value.values()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlrun.config.check import show
 from rlrun.errors import printable
@@ -163,6 +163,6 @@ def _ends_with(key: str, ending: str) -> bool:
     return f".{key}".endswith(f".{ending}")
 
 
-def values_text(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def values_text(values: Mapping[str, object], names: Mapping[str, str]) -> str:
     """Returns the values of a trial as text, for the keys of `names`, under their short names."""
     return printable(" ".join(f"{names[key]}={show(value)}" for key, value in values.items() if key in names))

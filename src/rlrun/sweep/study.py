@@ -1,7 +1,6 @@
 """A search: proposes trials, lets the best train on, and measures the best of all again."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import Event
@@ -20,7 +19,7 @@ class Study:
         self,
         cfg: SweepConfig,
         space: Space,
-        fixed: Mapping[str, Any],
+        fixed: Mapping[str, object],
         search: Search,
         pruning: Pruning,
         trials: Trials,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.rundir import folder_name
@@ -58,7 +58,7 @@ class Change(NamedTuple):
     """New values during a run."""
 
     step: int  # from which on they hold
-    values: dict[str, Any]
+    values: dict[str, object]
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Trial:
 
     number: int
     point: list[float]  # in the unit cube
-    values: dict[str, Any]  # that it trains with now
+    values: dict[str, object]  # that it trains with now
     envs: Sequence[str]  # in each of which it trains a run per seed
     seeds: int  # unless it is ruled out before
     seeds_started: int = 1  # these are 0, 1, ...
@@ -79,7 +79,7 @@ class Trial:
     first_seed: int = 0
     branches: list[Branch] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)  # of the values since the start of its run
-    start_values: dict[str, Any] = field(default_factory=dict)  # that its run started with
+    start_values: dict[str, object] = field(default_factory=dict)  # that its run started with
 
     def __post_init__(self) -> None:
         self.start_values = self.values
