@@ -19,7 +19,7 @@ from rlrun.envs.state import Tree
 from rlrun.envs.tasks import Tasks
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
-from rlrun.types import Episode, Spec, Step
+from rlrun.types import Episode, Obs, Spec, Step
 
 UNREAD = 1024  # after this many vector steps, ended episodes are read from the device
 
@@ -52,7 +52,7 @@ class Simulator(Protocol):
     def get_extra_state(self) -> Tree:
         """Returns everything that determines the next steps, as NumPy arrays."""
 
-    def set_extra_state(self, tree: Tree) -> None: ...
+    def set_extra_state(self, tree: Any) -> None: ...
 
 
 class Accelerated(nn.Module):
@@ -80,7 +80,8 @@ class Accelerated(nn.Module):
         native = simulator.single_action_space
         obs_space = simulator.single_observation_space
         self.spec = Spec(obs_space, self.actions.space, simulator.num_envs, native_action=native)
-        self.steps, self.obs = 0, None
+        self.steps = 0
+        self.obs: Any = None  # tensors to act on next; None before the first reset
         self.returns = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)  # of current episodes
         self.lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether any number was not finite
@@ -93,7 +94,7 @@ class Accelerated(nn.Module):
     def num_envs(self) -> int:
         return self.simulator.num_envs
 
-    def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
+    def reset(self, seed: np.random.SeedSequence | None = None) -> Obs:
         """Starts new episodes in all environments and returns the observations.
 
         The first reset is always seeded; later resets are seeded only if `seed` is given.
@@ -110,7 +111,7 @@ class Accelerated(nn.Module):
         self.lengths = torch.zeros_like(self.lengths)
         return self.obs
 
-    def start(self, seeds: dict[int, int]) -> Any:
+    def start(self, seeds: dict[int, int]) -> Obs:
         raise ConfigError(f"env {self.name}: a simulator cannot start single environments")
 
     def begin(self, action: Tensor) -> None:
@@ -159,7 +160,7 @@ class Accelerated(nn.Module):
         counts = {"returns": self.returns.cpu(), "lengths": self.lengths.cpu()}
         return {"steps": self.steps, **counts, "obs": self.obs, "simulator": self.simulator.get_extra_state()}
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         self.steps, self.unread = tree["steps"], []
         if tree["simulator"] is None:
             return

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -124,7 +124,7 @@ class Atari(Wrapper):
             info = info | {CONTINUES: True}
         return obs, info
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self._repeat(action)
         self.continues = not (terminated or truncated) and self._is_life_lost()
         self.lives = self.ale.lives()

@@ -18,7 +18,7 @@ from rlrun.errors import ConfigError
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
 
-Obs = Any  # array [num_envs, ...], or a dict of such arrays
+Arrays = np.ndarray | dict[str, "Arrays"]  # observations: an array [num_envs, ...], or a dict of such arrays
 FINAL = ("final_obs", "final_observation")  # keys of infos; the second one was Gymnasium's before 1.0
 
 
@@ -28,11 +28,11 @@ class Raw(NamedTuple):
     `obs` and `final_obs` may be memory that the simulator reuses, so they must be copied before the next step.
     """
 
-    obs: Obs  # to act on next
+    obs: Arrays  # to act on next
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    final_obs: Obs | None  # the true successors; None if they equal obs in all rows, so that nothing is copied
+    final_obs: Arrays | None  # the true successors; None if they equal obs in all rows, so that nothing is copied
     weight: np.ndarray | None  # 0 for rows that are not transitions; None: all rows are transitions
     measures: dict[str, np.ndarray] | None = None  # name -> [num_envs], further results of the step
     success: np.ndarray | None = None  # [num_envs]: 0 to 1, NaN where the step reported none
@@ -110,7 +110,7 @@ class NextStep(SameStep):
     def save(self) -> Tree:
         return {"simulator": super().save(), "resetting": self.resetting.copy()}
 
-    def load(self, tree: Tree) -> None:
+    def load(self, tree: Any) -> None:
         super().load(tree["simulator"])
         self.resetting = tree["resetting"].copy()
 
@@ -147,8 +147,8 @@ def adapter(venv: GymVectorEnv) -> SameStep:
 
 
 def final_observations(
-    space: gym.Space, obs: Obs, terminated: np.ndarray, truncated: np.ndarray, infos: dict[str, Any]
-) -> Obs | None:
+    space: gym.Space, obs: Arrays, terminated: np.ndarray, truncated: np.ndarray, infos: dict[str, Any]
+) -> Arrays | None:
     """Returns a copy of `obs` with the final observations in the rows of ended episodes; None if infos hold none.
 
     They are an object array [num_envs], or a batch like `obs`. Raises EnvError if a truncated episode has none, because
@@ -156,7 +156,7 @@ def final_observations(
     """
     key = next((name for name in FINAL if name in infos), FINAL[0])
     given, there = infos.get(key), infos.get(f"_{key}")
-    out = None
+    out: Any = None
     if given is not None:
         out = copied(obs)
     for index in np.flatnonzero(terminated | truncated).tolist():
@@ -203,12 +203,12 @@ def success(infos: dict[str, Any]) -> np.ndarray | None:
     return np.where(infos.get("_final_info", True), final, found)
 
 
-def copied(obs: Obs) -> Obs:
+def copied(obs: Arrays) -> Arrays:
     """Returns a copy of an observation."""
     return mapped(np.copy, obs)
 
 
-def put(out: Obs, index: int, row: Any) -> None:
+def put(out: Arrays, index: int, row: Any) -> None:
     """Writes the observation of one environment into its row of a batch, in place."""
     if isinstance(out, dict):
         for key, part in out.items():

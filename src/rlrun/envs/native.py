@@ -52,7 +52,7 @@ class Native(VectorWrapper):
     def get_extra_state(self) -> Tree:
         return state.attributes(self.env)
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         self.reset(seed=0)  # a reset may create attributes
         state.assign(self.env, tree)
 

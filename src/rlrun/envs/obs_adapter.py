@@ -5,7 +5,7 @@ observation or from the method `action_masks()`, becomes the entry `types.MASK`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -59,7 +59,7 @@ class ObsAdapter(gym.Wrapper):
         obs, info = self.env.reset(seed=seed, options=options)
         return self._adapted(obs, info), info
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._adapted(obs, info, bool(terminated)), reward, terminated, truncated, info
 

@@ -42,12 +42,12 @@ class RecordedEpisode:
         return start | {"actions": np.frombuffer(bytes(self.actions), np.uint8).copy(), "obs": digest(self.obs)}
 
 
-def recorded(tree: Tree) -> bool:
+def recorded(tree: Any) -> bool:
     """Returns whether a tree is the record of an episode rather than the state of an environment."""
     return "actions" in tree
 
 
-def play(env: gym.Env, obs: object, tree: Tree, replay_limit_s: float) -> None:
+def play(env: gym.Env, obs: object, tree: Any, replay_limit_s: float) -> None:
     """Replays the actions of a saved episode in `env`, which was reset as when it was recorded. obs: from that reset.
 
     Raises NotSavableError if the last observation differs in any bit from the recorded one, or if the replay takes

@@ -6,7 +6,7 @@ Reward vectors follow MO-Gymnasium: `step` returns an array, and the attribute `
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -53,7 +53,7 @@ class LinearReward(gym.Wrapper):
             raise ValueError(f"linear_reward: {len(cfg.weights)} weights for rewards of shape {reward_shape(env)}")
         self.weights = np.asarray(cfg.weights, np.float64)
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return obs, float(self.weights @ np.asarray(reward)), terminated, truncated, info
 
@@ -77,7 +77,7 @@ class OwnReward(gym.Wrapper):
         self.shape = reward_shape(self.env)
         self.total = np.zeros(math.prod(self.shape))
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         answer = self.env.step(action)
         own = np.asarray(reward(answer[1], self.shape), np.float32)  # float32, as the rewards of the agent
         self.total = self.total + own.ravel()

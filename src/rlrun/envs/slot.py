@@ -5,7 +5,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -103,7 +103,7 @@ class EnvSlot(gym.Wrapper):
         """The spaces of the environment and the shape of its rewards."""
         return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env))
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         if not self.recording:
             self.episode = None
         elif self.episode is not None:
@@ -210,7 +210,7 @@ class EnvSlot(gym.Wrapper):
         except NotSavableError as error:
             return {LOST: str(error)}
 
-    def load(self, tree: Tree, replay_limit_s: float) -> str:
+    def load(self, tree: Any, replay_limit_s: float) -> str:
         """Restores a saved state. Returns the reason if that fails, else "".
 
         This method does not raise, because an exception would end a worker.
@@ -231,13 +231,13 @@ class EnvSlot(gym.Wrapper):
             take_logged()  # numbers of resets and steps that were made before, and are repeated here
         return ""
 
-    def _with_parameters(self, tree: Tree) -> Tree:
+    def _with_parameters(self, tree: Any) -> Tree:
         """Returns a saved state with the scheduled attributes of its episode."""
         if not self.applied:
             return tree
         return tree | {PARAMETERS: dict(self.applied)}
 
-    def _restore(self, tree: Tree) -> None:
+    def _restore(self, tree: Any) -> None:
         """Restores a saved state, after its scheduled attributes."""
         self._apply(tree.get(PARAMETERS, {}))
         state.restore(self.env, {name: part for name, part in tree.items() if name != PARAMETERS})
@@ -257,7 +257,7 @@ class EnvSlot(gym.Wrapper):
         except ScheduledAttributeError as error:
             raise EnvError(self.index, f"{PARAMETERS}.{name}: {error}") from error.__cause__
 
-    def _replay(self, tree: Tree, replay_limit_s: float) -> None:
+    def _replay(self, tree: Any, replay_limit_s: float) -> None:
         self.env.close()
         self.env = self.make(**self.task)
         self.recording = True  # the episode may be saved once more

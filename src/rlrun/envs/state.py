@@ -19,7 +19,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 
 from rlrun.envs.atari import StickyALE
 
-Tree = Any
+Tree = object
 
 PLAIN = (type(None), bool, int, float, str, bytes)
 GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
@@ -67,7 +67,7 @@ def save_before_reset(env: gym.Env) -> dict[str, Tree]:
     return {"layers": saved, "native": None}
 
 
-def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
+def restore(env: gym.Env, tree: dict[str, Any]) -> None:
     """Restores a state in `env`, which was made by the same recipe.
 
     For a tree from `save`, `env` must have been reset at least once; for a tree from `save_before_reset` it must be
@@ -183,7 +183,7 @@ def encode(value: Any, depth: int = 0) -> Tree:
     raise NotSavableError(type(value).__name__)
 
 
-def decode(tree: Tree, now: object = None) -> Any:
+def decode(tree: Any, now: object = None) -> Any:
     """Returns the value of a tree.
 
     now: the current value. If it is a generator or a space it is updated in place, because other objects may share it.
@@ -289,7 +289,7 @@ class MujocoState:
         arrays = b"".join(getattr(self.data, name).tobytes() for name in self.names)
         return {"mujoco": self.engine.__version__, "state": state, "arrays": _bytes(arrays)}
 
-    def restore(self, tree: Tree) -> None:
+    def restore(self, tree: Any) -> None:
         arrays = [getattr(self.data, name) for name in self.names]
         if tree["mujoco"] != self.engine.__version__ or tree["arrays"].size != sum(array.nbytes for array in arrays):
             raise NotSavableError(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.actions import conversion, sampled
-from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
+from rlrun.envs.autoreset import Arrays, Raw, adapter, copied, put
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
@@ -38,7 +38,7 @@ from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
-from rlrun.types import MASK, Episode, Spec, Step
+from rlrun.types import MASK, Episode, Obs, Spec, Step
 
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
@@ -192,11 +192,11 @@ class VectorEnv(nn.Module):
         return self.clock.reports_success
 
     @property
-    def obs(self) -> Any:
+    def obs(self) -> Obs:
         """The observations to act on next: a tensor [num_envs, ...] or a dict of tensors; None before a reset."""
         return self.clock.obs
 
-    def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
+    def reset(self, seed: np.random.SeedSequence | None = None) -> Obs:
         """Starts new episodes in all environments and returns the observations.
 
         The first reset is always seeded; later resets are seeded only if `seed` is given.
@@ -229,7 +229,7 @@ class VectorEnv(nn.Module):
         self.pool.set_tasks(self.tasks.current())
         self._check_lost()
 
-    def start(self, seeds: dict[int, int]) -> Any:
+    def start(self, seeds: dict[int, int]) -> Obs:
         """Starts new episodes in some environments and returns all observations. seeds: index -> seed.
 
         Their current episodes are dropped: no step reports their returns.
@@ -410,7 +410,7 @@ class VectorEnv(nn.Module):
             tree["tasks"] = self.tasks.number
         return tree
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         """Restores a state. Environments that were saved without their state start new episodes in the next step.
 
         Raises an exception of any type for a state that does not fit, because snapshots may be untrusted.
@@ -573,7 +573,7 @@ class VectorEnv(nn.Module):
         executed = self._tensor(actions)
         return Step(clock.obs, reward, self._none, ~self._none, before, executed, weight, {"episodes": []}, n_steps)
 
-    def _reset(self, seeds: list[int] | None) -> Obs:
+    def _reset(self, seeds: list[int] | None) -> Arrays:
         try:
             obs, infos = self.venv.reset(seed=seeds)
             if self.pool is None:
@@ -593,7 +593,7 @@ class VectorEnv(nn.Module):
             return self.pool.observations
         return obs
 
-    def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None, space: Any = None) -> Any:
+    def _tensors(self, obs: Any, what: str, actions: np.ndarray | None = None, space: Any = None) -> Any:
         """Returns observations as tensors, floats as float32. Raises RunError if a number is not finite."""
         if space is None:
             space = self.spec.obs
@@ -649,7 +649,7 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
     return int(child.generate_state(1, np.uint32)[0] >> 1)
 
 
-def _numpy(obs: Any) -> Obs:
+def _numpy(obs: Any) -> Arrays:
     return mapped(lambda tensor: tensor.cpu().numpy().copy(), obs)
 
 

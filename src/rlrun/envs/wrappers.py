@@ -10,7 +10,7 @@ Evaluation reports the original rewards of the environment: wrappers that change
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -61,7 +61,7 @@ class FrameStack(gym.Wrapper):
         self.frames = np.repeat(obs[None], self.stack, axis=0)
         return self.frames, info
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self.frames = np.concatenate([self.frames[1:], obs[None]])  # a new array: earlier stacks stay as they were
         return self.frames, reward, terminated, truncated, info
@@ -92,7 +92,7 @@ class TimeLimit(gym.wrappers.TimeLimit):
             self._elapsed_steps = elapsed
         return obs, info
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         obs, reward, terminated, truncated, info = super().step(action)
         self.cuts = truncated and info.get(CONTINUES, False)
         return obs, reward, terminated, truncated, info

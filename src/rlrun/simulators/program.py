@@ -107,7 +107,7 @@ class JaxEnv:
     def get_extra_state(self) -> Tree:
         return {"arrays": [np.array(leaf) for leaf in jax.tree.leaves(self.memory)]}
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         like = jax.eval_shape(lambda key: self.program.begin(key, self.num_envs), jax.random.PRNGKey(0))
         self.memory = jax.tree.unflatten(jax.tree.structure(like), map(self._here, map(jnp.array, tree["arrays"])))
 

@@ -97,7 +97,7 @@ class TorchEnv:
         counts = {"steps": self.steps.cpu(), "seed": self.random.seed}
         return {"state": on(torch.device("cpu"), self.state), **counts, "random": self.random.get_extra_state()}
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         self.state, self.steps = on(self.device, tree["state"]), tree["steps"].to(self.device)
         self.random = Stream(tree["seed"], "episodes", self.device)
         self.random.set_extra_state(tree["random"])

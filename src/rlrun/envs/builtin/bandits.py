@@ -5,7 +5,7 @@ reports `regret`, the mean reward of the best arm minus that of the chosen arm, 
 chosen.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -53,7 +53,7 @@ class OneStep(gym.vector.VectorEnv):
     def get_extra_state(self) -> Tree:
         return encode({"rng": self.rng, "seen": self.seen})
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         self.rng, self.seen = decode(tree["rng"], self.rng), decode(tree["seen"])
 
 

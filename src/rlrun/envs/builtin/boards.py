@@ -14,7 +14,7 @@ With opening=n, a game starts with 0 to n random moves, so that self-play also s
 """
 
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -130,7 +130,7 @@ class Board(gym.Env):
             self._move(self._reply())
         return self._view(), {}
 
-    def step(self, action: Any) -> tuple[dict[str, np.ndarray], float, bool, bool, Info]:
+    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, Info]:
         if not self.rules.legal(self.stones)[action]:
             return self._view(), -1.0, True, False, {}
         reward, over = self._move(int(action))

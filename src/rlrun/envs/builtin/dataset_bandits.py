@@ -1,6 +1,7 @@
 """Contextual bandits from classification data: the observation is a row of a table, the action is a class."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -77,7 +78,7 @@ class DatasetBandit(OneStep):
     def get_extra_state(self) -> Tree:
         return {"bandit": super().get_extra_state(), "order": self.order_seed, "next": self.next, "rows": self.rows}
 
-    def set_extra_state(self, tree: Tree) -> None:
+    def set_extra_state(self, tree: Any) -> None:
         super().set_extra_state(tree["bandit"])
         self.shuffle(tree["order"])
         self.next, self.rows = tree["next"], tree["rows"].copy()

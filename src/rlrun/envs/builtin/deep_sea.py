@@ -1,7 +1,5 @@
 """Deep Sea, bsuite's measure of exploration (Osband et al. 2019, arXiv 1908.03568, sec. 2.1)."""
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete
@@ -31,7 +29,7 @@ class DeepSea(gym.Env):
         self.row = self.column = 0
         return 0, {}
 
-    def step(self, action: Any) -> tuple[int, float, bool, bool, Info]:
+    def step(self, action: int) -> tuple[int, float, bool, bool, Info]:
         last = self.size - 1
         right = int(action) == self.right[self.row, self.column]
         found = bool(right and self.column == last)

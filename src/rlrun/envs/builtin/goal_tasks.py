@@ -4,8 +4,6 @@ Observations are dicts with `observation`, `achieved_goal` and `desired_goal`, a
 step is 0 if it achieves the goal and -1 if not; `compute_reward` gives it for any goals, also for batches.
 """
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
@@ -50,7 +48,7 @@ class BitFlip(gym.Env):
         self.num_steps = 0
         return self._seen(), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, Info]:
         self.state[action] ^= 1
         self.num_steps += 1
         reward = float(self.compute_reward(self.state, self.goal, {}))

@@ -1,7 +1,5 @@
 """A grid of two rooms with a locked door between them: the only reward is at the end of a long way."""
 
-from typing import Any
-
 import gymnasium as gym
 from gymnasium.spaces import Discrete
 
@@ -45,7 +43,7 @@ class KeyDoor(gym.Env):
         self.state = self._cell(int(self.np_random.integers(self.size)), 0)
         return self.state, {}
 
-    def step(self, action: Any) -> tuple[int, float, bool, bool, Info]:
+    def step(self, action: int) -> tuple[int, float, bool, bool, Info]:
         ((_, self.state, reward, terminated),) = self.P[self.state][int(action)]
         return self.state, reward, terminated, False, {"is_success": terminated}
 

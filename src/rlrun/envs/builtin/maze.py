@@ -57,7 +57,7 @@ class DynaMaze(gym.Env):
         self.state = self.first
         return self.state, {}
 
-    def step(self, action: Any) -> tuple[int, float, bool, bool, Info]:
+    def step(self, action: int) -> tuple[int, float, bool, bool, Info]:
         ((_, self.state, reward, terminated),) = self.P[self.state][int(action)]
         return self.state, reward, terminated, False, {}
 

@@ -1,6 +1,6 @@
 """Two tasks in which an agent moves a point in the plane: to a goal, and along a lane in gusty wind."""
 
-from typing import Any
+from typing import SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,7 @@ class PointGoal(gym.Env):
         self.at = np.zeros(2)
         return self.at.astype(np.float32), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Info]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, Info]:
         self.at = self.at + action
         distance = float(np.linalg.norm(self.at - self.goal))
         return self.at.astype(np.float32), -distance, False, False, {"is_success": distance < 0.1}
@@ -55,7 +55,7 @@ class PointRun(gym.Env):
         self.y, self.speed = 0.0, np.zeros(2)
         return self._seen(), {}
 
-    def step(self, action: object) -> tuple[np.ndarray, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[np.ndarray, SupportsFloat, bool, bool, Info]:
         force = np.asarray(action, np.float64)
         self.speed = self.KEPT * self.speed + self.GAIN * force
         self.speed[1] += self.gust * self.np_random.standard_normal()

@@ -1,6 +1,6 @@
 """One task in many spaces: each part of the observation encodes a bit, and each part of the action should repeat it."""
 
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -67,7 +67,7 @@ class Spaces(gym.Env):
         super().reset(seed=seed)
         return self._begin()
 
-    def step(self, action: object) -> tuple[object, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         distances = []
         for (_, space), part, mask in zip(*self._parts(action), strict=True):
             if mask is not None and not _allowed(space, part, mask):

@@ -9,7 +9,7 @@ import itertools
 import os
 import sys
 import time
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -198,7 +198,7 @@ class Counter(gym.Env):
         self.episode, self.t = self.episode + 1, 0
         return np.array([self.episode, 0.0]), {}
 
-    def step(self, action: object) -> tuple[np.ndarray, Any, bool, bool, Info]:
+    def step(self, action: object) -> tuple[np.ndarray, SupportsFloat, bool, bool, Info]:
         self.t += 1
         end = self.t >= self.length
         obs = np.array([self.episode, self.t], np.float64)
