@@ -72,6 +72,13 @@ def test_as_few_episodes_as_are_enough(min_steps: int, episodes: int, num_envs: 
     assert batch["truncated"][-1].all() and not batch["truncated"][:-1].any()
 
 
+def test_minimum_of_a_rollout_follows_its_schedule_from_one_update_to_the_next(build: Build) -> None:
+    schedule = {"loop": {"min_steps": {"piecewise": {"values": [6.5], "at": [5]}}}}
+    given = {"algo.loop.min_steps": 5, "algo.schedule": schedule, "env.num_envs": 1, "env.max_episode_steps": 5}
+    batches = collected(build, ticks=4, env="Pendulum", **given)
+    assert [batch["weight"].shape[1] for batch in batches] == [1, 1, 2, 2]
+
+
 def test_shorter_episodes_end_in_rows_that_count_nowhere(build: Build) -> None:
     (batch,) = collected(build, **{"algo.loop.min_rollouts": 6, "env.max_episode_steps": 30})
     rows = batch["weight"].sum(0).long()

@@ -53,6 +53,12 @@ def test_iterations_end_with_the_episode_that_reaches_both_minimums(
     assert blocks(loop, 100) == [(step, 3) for step in expected]
 
 
+def test_minimum_of_an_iteration_follows_its_schedule(build: Build) -> None:
+    values = in_episodes(min_rollouts=None, min_steps=5, updates_per_iteration=3)
+    values["algo"]["schedule"] = {"loop": {"min_steps": {"piecewise": {"values": [25.5], "at": [30]}}}}
+    assert blocks(build(values), 120) == [(step, 3) for step in (20, 40, 80, 120)]
+
+
 def test_updates_per_iteration_null_is_one_update_per_episode(build: Build) -> None:
     loop = build(put(in_episodes(min_rollouts=3), {"env.num_envs": 2}))
     assert blocks(loop, 160) == [(80, 4), (160, 4)], "both episodes end at once"

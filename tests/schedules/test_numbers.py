@@ -22,7 +22,8 @@ from rlrun.types import Context
 TO_0 = {"linear": {"end": 0.0}}
 Build = Callable[..., Any]
 GAE = {"name": "gae", "gae_lambda": 0.9}
-PPO = {"name": "ppo", "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {}, "advantage": GAE}
+EPISODES = {"name": "episodes", "min_steps": 100, "min_rollouts": None, "lag": 0}
+PPO = {"name": "ppo", "loop": EPISODES, "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {}, "advantage": GAE}
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,11 @@ def test_learning_rate_of_the_critic_has_one_schedule(build: Build) -> None:
         ("advantage.gae_lambda", {"piecewise": {"values": [0.5, 1.5], "at": [1, 2]}}, "reaches 1.5"),
         ("clip_range", {"piecewise": {"values": [0.1, 0.2], "at": [9, 9]}}, "must have increasing steps `at`"),
         ("clip_range", {"piecewise": {"values": [0.1, 0.2], "at": [9]}}, "one for each value"),
+        (
+            "loop.min_steps",
+            {"linear": {"end": 0}},
+            "loop.min_steps: reaches 0, but algo.loop.min_steps must be greater",
+        ),
         ("clip_range", {"piecewise": {"values": [0.1], "at": [-9]}}, "at.0=-9: must be greater than or equal to 0"),
     ],
 )

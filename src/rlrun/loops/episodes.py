@@ -19,7 +19,7 @@ from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.nested import index
-from rlrun.settings import NonNegativeInt, PositiveInt, Size, config, register
+from rlrun.settings import NonNegativeInt, PositiveInt, Scheduled, Size, config, register
 from rlrun.types import Batch
 
 
@@ -39,8 +39,8 @@ class Episodes(OnPolicy):
 
     @config
     class Config:
-        min_steps: PositiveInt | None
-        min_rollouts: Size | None
+        min_steps: Scheduled[PositiveInt] | None
+        min_rollouts: Scheduled[Size] | None
         lag: NonNegativeInt
 
     def __init__(self, *parts: Any):
@@ -49,7 +49,8 @@ class Episodes(OnPolicy):
             raise ConfigError("algo.loop: set at least one of min_steps and min_rollouts")
 
     def shortest(self) -> tuple[str, int]:
-        return f"algo.loop.min_steps={self.cfg.min_steps}", (self.cfg.min_steps or 0) // self.env.spec.num_envs
+        steps = int(self.cfg.min_steps or 0)
+        return f"algo.loop.min_steps={steps}", steps // self.env.spec.num_envs
 
     def shorten_rollouts(self, transitions: int) -> float:
         return 1.0  # episodes are collected to their ends

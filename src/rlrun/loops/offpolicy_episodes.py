@@ -8,7 +8,7 @@ from typing import Any
 
 from rlrun.core.collector import Timestep, check_ends
 from rlrun.loops.offpolicy import OffPolicy, ReplayConfig
-from rlrun.settings import PositiveInt, config, register
+from rlrun.settings import PositiveInt, Scheduled, config, register
 from rlrun.types import Step
 
 
@@ -18,8 +18,8 @@ class OffPolicyEpisodes(OffPolicy):
 
     @config
     class Config(ReplayConfig):
-        min_steps: PositiveInt | None
-        min_rollouts: PositiveInt | None
+        min_steps: Scheduled[PositiveInt] | None
+        min_rollouts: Scheduled[PositiveInt] | None
         updates_per_iteration: PositiveInt | None
 
     def __init__(self, *parts: Any):

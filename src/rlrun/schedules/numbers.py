@@ -34,6 +34,7 @@ class ScheduledNumber:
     def __init__(self, start: float, shape: Shape, key: str, cls: type, setting: str):
         self.start, self.shape, self.key, self.cls, self.setting = start, shape, key, cls, setting
         self.in_place = setting == f"algo.{key}"
+        self.is_whole = all(self.type_fault(math.nextafter(start, bound)) for bound in (-math.inf, math.inf))
         self.grows = isinstance(shape, Geometric) and shape.factor > 1  # has no end that could be checked here
         for value in shape.reached(start):
             if fault := self.fault(value):
@@ -54,12 +55,19 @@ class ScheduledNumber:
     def ends_at_zero(self, ctx: Context) -> bool:
         """Returns whether it is 0 at a point of the run although its type excludes 0, as that of a clip range does."""
         value = self.shape.value_at(self.start, ctx)
-        return value == 0 and number_fault(self.cls, self.key.rpartition(".")[2], value) is not None
+        return value == 0 and self.type_fault(value) is not None
+
+    def type_fault(self, value: float) -> str | None:
+        """Returns why the type of the number does not allow a value, or None."""
+        return number_fault(self.cls, self.key.rpartition(".")[2], value)
 
     def fault(self, value: float) -> str | None:
         """Returns why the number cannot have a value, or None. The end of an open range is allowed, because a schedule
-        approaches it: a learning rate may fall to 0."""
-        fault = number_fault(self.cls, self.key.rpartition(".")[2], math.nextafter(value, self.start))
+        approaches it: a learning rate may fall to 0. A whole number, which is a minimum, may have values in between."""
+        near = math.nextafter(value, self.start)
+        if self.is_whole and math.isfinite(value):
+            near = math.ceil(value)
+        fault = self.type_fault(near)
         if fault is None and abs(value) > LARGEST:
             fault = f"must be at most {LARGEST:.2g} in size"
         if fault is None:
