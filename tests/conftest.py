@@ -25,7 +25,7 @@ Values = dict[str, Any]
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # whose tools are tested too
 UNITS = (
     "addons", "architecture", "buffers", "core", "datasets", "formats", "functional", "loops", "networks", "report",
-    "simulators", "snapshot", "sweep", "telemetry",
+    "snapshot", "sweep", "telemetry",
 )  # fmt: skip
 
 

@@ -163,7 +163,6 @@ def test_a_closed_room_is_entered_by_its_owners_only(room: str) -> None:
 MUTUAL = {
     ("cli", "cluster"): "the server of a cluster runs commands",
     ("config", "run"): "which loops an algorithm takes is known to its parts",
-    ("envs", "simulators"): "ids of JAX are found where they are made",
 }
 
 

@@ -13,12 +13,12 @@ from toys import BY_PART, toy, train
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.random import Stream
+from rlrun.envs.simulators.suite import ENTRY_POINTS
 from rlrun.envs.vector import VectorEnv
 from rlrun.nested import leaves
 from rlrun.run import assemble
 from rlrun.run.evaluation import evaluate
 from rlrun.run.lifecycle import rings
-from rlrun.simulators.suite import ENTRY_POINTS
 from rlrun.snapshot.tree import decode, encode
 
 # torch squeezes the product of a vector in place, which the simulated tensors do not support

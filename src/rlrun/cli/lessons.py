@@ -5,7 +5,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from rlrun.errors import RlrunError
+from rlrun.config.compose import literal
+from rlrun.config.jobs import jobs
+from rlrun.errors import RlrunError, RunError
+from rlrun.rundir import SUMMARY, read_json
 
 
 class Lesson(NamedTuple):
@@ -45,9 +48,15 @@ def failed() -> list[str]:
 
 def _trained(lesson: Lesson) -> float:
     """Returns the final return of a run, whose folder is removed."""
-    from rlrun.python import train
+    from rlrun.run.job import train_job
 
     steps = lesson.total_steps
     words = [*lesson.words.split(), f"trainer.total_steps={steps}", f"trainer.eval_every={steps}", "logger=[]"]
     with tempfile.TemporaryDirectory() as folder:
-        return float(train(*words, run_dir=str(Path(folder) / "run")).summary["final_return"])
+        (job,) = jobs([*words, f"run_dir={literal(str(Path(folder) / 'run'))}"])
+        done = train_job(job)
+        if done.fault:
+            raise RunError(done.fault)
+        value = read_json(done.path / SUMMARY)["final_return"]
+    assert isinstance(value, int | float)
+    return value

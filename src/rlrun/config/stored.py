@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 from rlrun import files
 from rlrun.errors import ConfigError
 from rlrun.formats import history
+from rlrun.formats.numbers import HUGE
 
 DEPTH = 64  # maximum nesting of lists and mappings
 CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"  # of a run
 SWEEP = "sweep.yaml"  # of a sweep
-LAST_STEP = 2**62  # rows and snapshots with later steps are damaged
-HUGE = 1e100  # larger numbers of an untrusted file are refused, because sums with them would be meaningless
 
 
 def to_yaml(values: object) -> str:
@@ -116,19 +115,6 @@ def parse_json(content: bytes, path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: not a JSON object")
     _check_depth(values, path)
     return values
-
-
-def is_number(value: Any, low: float = -HUGE, high: float = HUGE) -> bool:
-    """Returns whether a value of JSON or YAML is a number within bounds. NaN is not, and neither is a bool.
-
-    Integers of any size are compared exactly, so that none overflows.
-    """
-    return type(value) in (int, float) and low <= value <= high
-
-
-def is_whole(value: object, low: int, high: int) -> bool:
-    """Returns whether a value of JSON or YAML is an int within bounds."""
-    return type(value) is int and low <= value <= high
 
 
 def _check_depth(values: object, path: Path, depth: int = 0) -> None:

@@ -20,11 +20,11 @@ from rlrun.envs.config import OBJECT, EnvConfig, no_object
 from rlrun.envs.explained import explained
 from rlrun.envs.obs_adapter import adapt_observations, shows_masks
 from rlrun.envs.rewards import reward_shape
+from rlrun.envs.simulators import suite
 from rlrun.envs.slot import EnvSlot, fault
 from rlrun.envs.wrappers import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
 from rlrun.imports import MULTI_AGENT, advice, importing, is_path, module_of, name_of, reference_of
-from rlrun.simulators import suite
 
 ATARI = "ALE/"
 PLAYGROUND = "playground/"
@@ -294,7 +294,7 @@ def _register_atari(id: str) -> None:
 
 def _in_jax(id: str) -> EnvSpec:
     try:
-        from rlrun.simulators import tasks
+        from rlrun.envs.simulators import tasks
 
         return tasks.specification(id)
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
 """Makes vector envs, which step all their environments in one call: an id's `vector_entry_point`, or EnvPool.
 
 An id that has only a `vector_entry_point` always uses it. If an id also has single environments, `env.backend` selects
-between them; `env.backend=torch` sets `vector_entry_point` to one of `rlrun.simulators.suite`. Results differ from
+between them; `env.backend=torch` sets `vector_entry_point` to one of `rlrun.envs.simulators.suite`. Results differ from
 those of single environments, and a reset may consume a step (`autoreset.NextStep`). Single environments evaluate.
 """
 

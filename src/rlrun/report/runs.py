@@ -8,18 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.config.stored import (
-    CONFIG,
-    LAST_STEP,
-    OVERRIDES,
-    is_number,
-    is_whole,
-    not_a_run,
-    parse_json,
-    read_stored,
-    read_words,
-)
+from rlrun.config.stored import CONFIG, OVERRIDES, not_a_run, parse_json, read_stored, read_words
 from rlrun.errors import ConfigError
+from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.lock import LOCK, holder
 from rlrun.rundir import LISTING, METRICS
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows

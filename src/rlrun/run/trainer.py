@@ -11,13 +11,13 @@ import pydantic
 import torch
 
 from rlrun.config.schema import TrainerConfig
-from rlrun.config.stored import LAST_STEP
 from rlrun.core.breakable import BrokenOffError
 from rlrun.core.callback import Callbacks
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
+from rlrun.formats.numbers import LAST_STEP
 from rlrun.operating_system import resident_mb
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.returns import components, score, spread

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.config.stored import LAST_STEP
 from rlrun.errors import ConfigError, SnapshotError
+from rlrun.formats.numbers import LAST_STEP
 from rlrun.snapshot import atomic, manifest
 from rlrun.snapshot.segments import Ring, Segment, SegmentLog, Table, describe, filename, unpack
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from rlrun.config.stored import is_number, is_whole
 from rlrun.errors import ConfigError
+from rlrun.formats.numbers import is_number, is_whole
 from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import NAME, Event
 from rlrun.sweep.scoring import is_score_of

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from rlrun.config import check
 from rlrun.config.sources import NUMBER
-from rlrun.config.stored import HUGE, is_number, parse_yaml
+from rlrun.config.stored import parse_yaml
 from rlrun.errors import ConfigError, nearest
+from rlrun.formats.numbers import HUGE, is_number
 
 DIGITS = 6
 MOST_DEEP = 20  # levels of lists in a value

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from rlrun import lock
 from rlrun.cluster.task import last_error
 from rlrun.config.compose import literal
-from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.errors import ConfigError
+from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.trials import Result, RungJob, Trial

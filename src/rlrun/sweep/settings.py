@@ -9,8 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, parts, sources
 from rlrun.config.schema import Metric
-from rlrun.config.stored import HUGE
 from rlrun.errors import ConfigError
+from rlrun.formats.numbers import HUGE
 from rlrun.settings import (
     Fraction,
     NonNegativeFloat,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, sources
-from rlrun.config.stored import is_number
 from rlrun.errors import ConfigError, nearest
+from rlrun.formats.numbers import is_number
 from rlrun.sweep.ranges import Listed, Range, built, plain, typed
 
 GROUP = "space"  # folder of conf/

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import lock
-from rlrun.config.stored import LAST_STEP, SWEEP, is_whole
+from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
+from rlrun.formats.numbers import LAST_STEP, is_whole
 from rlrun.sweep import folder, journal
 from rlrun.sweep.events import apply_all
 from rlrun.sweep.finals import winner, without_winner

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rlrun.config.stored import LAST_STEP, is_number, is_whole
+from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.rundir import folder_name
 from rlrun.sweep.journal import Event
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files
-from rlrun.config.stored import LAST_STEP, is_number, is_whole
 from rlrun.errors import ConfigError, RunError
 from rlrun.formats import history
+from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.snapshot.atomic import replace_file
 
 Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "wall_s"

@@ -17,7 +17,7 @@ from rlrun.envs.builtin import (
     point,
     probes,
 )
-from rlrun.simulators.suite import ENTRY_POINTS
+from rlrun.envs.simulators.suite import ENTRY_POINTS
 
 __all__ = [
     "bandits",

@@ -22,7 +22,7 @@ CARTPOLE = "phys2d/CartPole-v1"
 
 
 def test_without_the_package_a_line_says_what_to_install(make_env: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("rlrun.simulators.tasks", "rlrun.simulators.program"):
+    for name in ("rlrun.envs.simulators.tasks", "rlrun.envs.simulators.program"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(ConfigError, match=r"jax is not installed; pip install 'rlrun\[jax\]'"):

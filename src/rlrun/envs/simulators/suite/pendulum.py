@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 MASS = 1.0  # kg
 LENGTH = 1.0  # m

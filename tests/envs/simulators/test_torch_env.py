@@ -16,10 +16,10 @@ from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
+from rlrun.envs.simulators.suite import ENTRY_POINTS
+from rlrun.envs.simulators.torch_env import _put, _where
 from rlrun.envs.vector import VectorEnv
 from rlrun.run.assemble import build_loop, eval_env
-from rlrun.simulators.suite import ENTRY_POINTS
-from rlrun.simulators.torch_env import _put, _where
 from rlrun.snapshot import tree
 
 Make = Callable[..., VectorEnv]

@@ -6,7 +6,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 RIGHT, DOWN = 1, 2

@@ -6,7 +6,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 DT = 0.1  # seconds per step
 

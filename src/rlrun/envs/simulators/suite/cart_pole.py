@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 GRAVITY = 9.8  # m/s^2
 POLE_MASS = 0.1  # kg

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from rlrun.core.random import Stream
 from rlrun.envs.builtin import deep_sea
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 
 class TorchDeepSea(TorchEnv):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 from rlrun.core.random import Stream
+from rlrun.envs.simulators.suite.grid_maze import MOVES, TorchGridMaze
 from rlrun.envs.vector import VectorEnv
 from rlrun.nested import leaves
-from rlrun.simulators.suite.grid_maze import MOVES, TorchGridMaze
 
 Make = Callable[..., VectorEnv]
 Row = dict[str, Any]  # state of one environment in torch, in NumPy

@@ -5,7 +5,7 @@ from gymnasium.spaces import Dict, Discrete, MultiBinary
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 MOST_BITS = 62  # a string of bits is one int64
 

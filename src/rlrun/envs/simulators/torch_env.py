@@ -1,6 +1,6 @@
 """Steps environments written in torch: thousands of them in one call, on the agent's device.
 
-A class of `rlrun.simulators.suite` holds the dynamics of one environment, as functions of tensors. `TorchEnv` does all
+A class of `suite/` holds the dynamics of one environment, as functions of tensors. `TorchEnv` does all
 the rest: time limits, resets within the step, true successors, random numbers, and the state for snapshots.
 """
 

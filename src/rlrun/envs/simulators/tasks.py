@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from rlrun.envs.simulators.program import JaxEnv, Program
 from rlrun.errors import ConfigError, closest, did_you_mean
-from rlrun.simulators.program import JaxEnv, Program
 
 PLAYGROUND = "playground/"
 

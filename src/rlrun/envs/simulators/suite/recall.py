@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rlrun.core.random import Stream
 from rlrun.envs.builtin import probes
-from rlrun.simulators.torch_env import State, TorchEnv
+from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 
 class TorchRecall(TorchEnv):
