@@ -24,7 +24,7 @@ FREE = (
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because it says from which step on
-LR_SCHEDULE = ".lr_schedule"  # so may keys with this end; schedules/resumed.py puts SCHEDULE in their place
+LR_SCHEDULE = ".lr_schedule"  # so may keys with this end; run/reschedule.py puts SCHEDULE in their place
 TOTAL_STEPS = "trainer.total_steps"
 PLACES = ("run_dir", "resume", "plugins")
 

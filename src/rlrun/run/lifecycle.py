@@ -40,13 +40,13 @@ from rlrun.run.assemble import (
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
+from rlrun.run.reschedule import ended, fitted, rescheduled
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
 from rlrun.run.untrusted import check_environment
 from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start, without
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
-from rlrun.schedules.resumed import ended, fitted, rescheduled
 from rlrun.settings import registry
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file

@@ -12,8 +12,8 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import read_config
 from rlrun.errors import ConfigError
+from rlrun.run.reschedule import fitted, rescheduled
 from rlrun.schedules.numbers import Schedules, by_key
-from rlrun.schedules.resumed import fitted, rescheduled
 from rlrun.types import Context
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
