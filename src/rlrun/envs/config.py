@@ -41,9 +41,9 @@ class EnvConfig:
     id: Annotated[str, AfterValidator(_id)]
     num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
     backend: Literal["sync", "async", "native", "torch", "envpool", "jax"]
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
-    eval_kwargs: dict[str, Any]  # override `kwargs` in evaluations
+    eval_kwargs: dict[str, object]  # override `kwargs` in evaluations
     wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
     normalize: NormalizeConfig
     max_episode_steps: PositiveInt | None
@@ -53,7 +53,7 @@ class EnvConfig:
     action_mask: bool
     selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
     log_info: list[str]  # entries of infos that are logged as metrics
-    schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of its curriculum
+    schedule: dict[str, dict[str, object]]  # attribute of the environment -> settings of its curriculum
 
 
 def too_many(env: EnvConfig) -> list[str]:

@@ -32,7 +32,7 @@ class Layers:
     hidden: list[Units]
     activation: Activation
     init: Init
-    norm: Annotated[dict[str, Any], Part("norm")]
+    norm: Annotated[dict[str, object], Part("norm")]
 
 
 class Stack(nn.Module):

@@ -44,10 +44,10 @@ class ActorCritic(Agent):
         policy_delay: PositiveInt
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
-        critic: Annotated[dict[str, Any], Part("critic")]
-        action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
-        noise: Annotated[dict[str, Any], Part("noise")]
+        lr_schedule: dict[str, object]
+        critic: Annotated[dict[str, object], Part("critic")]
+        action_gradient: Annotated[dict[str, object], Part("action_gradient")]
+        noise: Annotated[dict[str, object], Part("noise")]
 
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)

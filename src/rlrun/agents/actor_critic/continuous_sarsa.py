@@ -34,7 +34,7 @@ class ContinuousSARSA(SAC):
     @config
     class Config(SAC.Config):
         actor_tau: PositiveFraction
-        actor: Annotated[dict[str, Any], Part("actor")]
+        actor: Annotated[dict[str, object], Part("actor")]
 
     cfg: Config
 

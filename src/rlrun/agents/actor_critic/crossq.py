@@ -1,6 +1,6 @@
 """CrossQ (Bhatt et al. 2024, arXiv 1902.05605): SAC with batch-normalised critics and no target networks."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from gymnasium.spaces import Box
@@ -35,9 +35,9 @@ class CrossQ(Agent):
         policy_delay: PositiveInt
         learning_rate: Scheduled[PositiveFloat]
         beta1: OpenFraction
-        critic: Annotated[dict[str, Any], Part("critic")]
-        entropy: Annotated[dict[str, Any], Part("entropy")]
-        noise: Annotated[dict[str, Any], Part("noise")]
+        critic: Annotated[dict[str, object], Part("critic")]
+        entropy: Annotated[dict[str, object], Part("entropy")]
+        noise: Annotated[dict[str, object], Part("noise")]
 
     cfg: Config
 

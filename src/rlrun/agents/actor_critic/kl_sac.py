@@ -42,7 +42,7 @@ class KLSAC(SAC):
     @config
     class Config(SAC.Config):
         target_kld_per_dim: PositiveFloat
-        prior: Annotated[dict[str, Any], Part("prior")]
+        prior: Annotated[dict[str, object], Part("prior")]
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)

@@ -6,7 +6,7 @@ bins are sampled, is distilled from `critic`.
 """
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from gymnasium.spaces import Box, MultiDiscrete
@@ -54,9 +54,9 @@ class MDQ(Agent):
         distill_noise: Scheduled[NonNegativeFloat]
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
-        critic: Annotated[dict[str, Any], Part("critic")]
-        entropy: Annotated[dict[str, Any], Part("entropy")]
+        lr_schedule: dict[str, object]
+        critic: Annotated[dict[str, object], Part("critic")]
+        entropy: Annotated[dict[str, object], Part("entropy")]
 
     cfg: Config
 

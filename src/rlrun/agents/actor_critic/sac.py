@@ -33,8 +33,8 @@ class SAC(ActorCritic):
     class Config(ActorCritic.Config):
         target_every: PositiveInt
         max_grad_norm: PositiveFloat | None
-        entropy: Annotated[dict[str, Any], Part("entropy")]
-        entropy_reward: Annotated[dict[str, Any], Part("entropy_reward")]
+        entropy: Annotated[dict[str, object], Part("entropy")]
+        entropy_reward: Annotated[dict[str, object], Part("entropy_reward")]
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)

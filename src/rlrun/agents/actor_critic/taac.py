@@ -58,15 +58,15 @@ class TAAC(Agent):
         target_every: PositiveInt
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         max_grad_norm: PositiveFloat | None
         advantage_clip: Range | None
         max_repeats: PositiveInt | None
         random_start: bool
-        trajectory: Annotated[dict[str, Any], Part("trajectory")]
-        critic: Annotated[dict[str, Any], Part("critic")]
-        entropy: Annotated[dict[str, Any], Part("entropy")]
-        switch_entropy: Annotated[dict[str, Any], Part("entropy")]
+        trajectory: Annotated[dict[str, object], Part("trajectory")]
+        critic: Annotated[dict[str, object], Part("critic")]
+        entropy: Annotated[dict[str, object], Part("entropy")]
+        switch_entropy: Annotated[dict[str, object], Part("entropy")]
 
     cfg: Config
 

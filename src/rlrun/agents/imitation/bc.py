@@ -5,7 +5,7 @@ continuous actions, minimises the squared error. A recurrent policy learns from 
 (`network.start=zero`), because data sets hold no hidden states.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
@@ -33,7 +33,7 @@ class BC(Agent):
     class Config:
         policy: Literal["stochastic", "deterministic"]
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
 

@@ -7,7 +7,7 @@ After a termination, the model is trained to stay in an absorbing state with rew
 """
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -63,12 +63,12 @@ class MuZero(Agent):
         reward_coef: PositiveFloat
         gradient_scale: PositiveFraction
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
         tau: PositiveFraction
         target_every: PositiveInt
-        search: Annotated[dict[str, Any], Part("search")]
+        search: Annotated[dict[str, object], Part("search")]
 
     cfg: Config
 

@@ -5,8 +5,6 @@ clones actions with weights exp(advantage / temperature) (arXiv 1910.00177). Lea
 environment, or from both.
 """
 
-from typing import Any
-
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor
@@ -53,7 +51,7 @@ class IQL(Agent):
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
         value_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
 
     cfg: Config
 

@@ -63,7 +63,7 @@ class SVPG(Agent):
         num_particles: Units
         temperature: PositiveFloat
         bandwidth: PositiveFloat | None
-        particle: Annotated[dict[str, Any], Part("algo")]
+        particle: Annotated[dict[str, object], Part("algo")]
 
     cfg: Config
 

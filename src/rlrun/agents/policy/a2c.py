@@ -53,7 +53,7 @@ class A2C(Agent):
         optimizer: Literal["adam", "rmsprop"]
         optimizer_eps: PositiveFloat
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         epochs: PositiveInt
         minibatch_size: Size | None
         num_minibatches: Size | None
@@ -63,11 +63,11 @@ class A2C(Agent):
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
-        head: Annotated[dict[str, Any], Part("head")]
-        advantage: Annotated[dict[str, Any], Part("advantage")]
+        head: Annotated[dict[str, object], Part("head")]
+        advantage: Annotated[dict[str, object], Part("advantage")]
         critic_update: Annotated[dict[str, Any], Part("critic_update")]
-        entropy: Annotated[dict[str, Any], Part("entropy")]
-        noise: Annotated[dict[str, Any], Part("noise")]
+        entropy: Annotated[dict[str, object], Part("entropy")]
+        noise: Annotated[dict[str, object], Part("noise")]
 
     cfg: Config
 

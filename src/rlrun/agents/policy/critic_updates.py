@@ -130,7 +130,7 @@ class OwnUpdate(CriticUpdate):
     class Config:
         optimizer: Literal["adam", "rmsprop"] | None
         learning_rate: Scheduled[PositiveFloat] | None
-        lr_schedule: dict[str, Any] | None
+        lr_schedule: dict[str, object] | None
         max_grad_norm: PositiveFloat | None
 
     def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):

@@ -31,7 +31,7 @@ class QLearning(Agent):
     @config
     class Config(Discounted):
         learning_rate: Scheduled[PositiveFraction]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         double: bool
         initial_value: float
         epsilon: Scheduled[Fraction]

@@ -47,7 +47,7 @@ class DQN(Agent):
     class Config(NStepReturns):
         learning_rate: Scheduled[PositiveFloat]
         optimizer_eps: PositiveFloat
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         double: bool
         dueling: bool
         noisy_std: PositiveFloat | None
@@ -56,7 +56,7 @@ class DQN(Agent):
         tau: PositiveFraction
         target_every: PositiveInt
         target_unit: Literal["updates", "steps"]
-        critic: Annotated[dict[str, Any], Part("critic")]
+        critic: Annotated[dict[str, object], Part("critic")]
         epsilon: Scheduled[Fraction]
 
     cfg: Config

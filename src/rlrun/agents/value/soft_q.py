@@ -40,11 +40,11 @@ class SoftQ(Agent):
         tau: PositiveFraction
         target_every: PositiveInt
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, Any]
+        lr_schedule: dict[str, object]
         max_grad_norm: PositiveFloat | None
-        critic: Annotated[dict[str, Any], Part("critic")]
-        entropy: Annotated[dict[str, Any], Part("entropy")]
-        entropy_reward: Annotated[dict[str, Any], Part("entropy_reward")]
+        critic: Annotated[dict[str, object], Part("critic")]
+        entropy: Annotated[dict[str, object], Part("entropy")]
+        entropy_reward: Annotated[dict[str, object], Part("entropy_reward")]
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
