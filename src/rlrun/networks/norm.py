@@ -33,7 +33,7 @@ class NoNorm(nn.Module):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, widths: list[int], members: int | None):
+    def __init__(self, cfg: Config, widths: list[int], members: int | None):
         super().__init__()
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class NoNorm(nn.Module):
 class LayerNorm(NoNorm):
     """Layer normalisation (Ba et al. 2016, arXiv 1607.06450) of every linear output, before its activation."""
 
-    def __init__(self, cfg: Any, widths: list[int], members: int | None):
+    def __init__(self, cfg: NoNorm.Config, widths: list[int], members: int | None):
         super().__init__(cfg, widths, members)
         hidden_widths = widths[1:]
         self.layers = nn.ModuleList(Standardised(width, members) for width in hidden_widths)

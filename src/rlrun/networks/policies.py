@@ -5,8 +5,6 @@ An actor is called with its Config, the torso and the number of action dimension
 [-1, 1] and their log-probabilities, like `SquashedNormal`.
 """
 
-from typing import Any
-
 from gymnasium import Space, spaces
 from torch import nn
 
@@ -30,7 +28,7 @@ class NoSettings:
 
 
 @register("head", "auto")
-def auto(cfg: Any, torso: nn.Module, space: Space, init_std: float) -> PolicyHead:
+def auto(cfg: NoSettings, torso: nn.Module, space: Space, init_std: float) -> PolicyHead:
     """Returns a Gaussian policy for Box actions and a categorical one for discrete actions."""
     return stochastic_policy(torso, space, GAIN, init_std)
 
@@ -56,7 +54,7 @@ class Gaussian(GaussianPolicy):
 
 
 @register("actor", "squashed_gaussian")
-def squashed_gaussian(cfg: Any, torso: nn.Module, actions: int) -> Head:
+def squashed_gaussian(cfg: NoSettings, torso: nn.Module, actions: int) -> Head:
     """Returns a Gaussian policy squashed by tanh, as in SAC."""
     return SquashedGaussianPolicy(torso, actions)
 
@@ -65,7 +63,7 @@ squashed_gaussian.Config = NoSettings  # type: ignore[attr-defined]
 
 
 @register("actor", "deterministic")
-def deterministic(cfg: Any, torso: nn.Module, actions: int) -> Head:
+def deterministic(cfg: NoSettings, torso: nn.Module, actions: int) -> Head:
     """Returns a deterministic policy, as in DDPG."""
     return DeterministicActor(torso, actions)
 

@@ -229,12 +229,12 @@ class Cnn(nn.Module):
         self.stack = Stack(self.features + sum(self.other_sizes), cfg, members)
         self.features = self.stack.features
 
-    def _add_encoders(self, image: Space, cfg: Any) -> None:
+    def _add_encoders(self, image: Space, cfg: Config) -> None:
         encoders = [self.encoder(image, cfg) for _ in range(self.members or 1)]
         self.convolutions.append(nn.ModuleList(encoders))
         self.features += encoders[0].features
 
-    def _refusal(self, cfg: Any, spaces: list[Space]) -> ConfigError:
+    def _refusal(self, cfg: Config, spaces: list[Space]) -> ConfigError:
         name = type(self).__name__.lower()
         smallest = max(16, self.encoder.smallest(cfg))
         return ConfigError(
@@ -280,7 +280,7 @@ class Impala(Cnn):
 
 
 @register("network", "auto")
-def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
+def auto(cfg: Mlp.Config, spaces: list[Space], members: int | None) -> nn.Module:
     """Returns a `cnn` with Nature DQN's convolutions if any input is an image, else an `mlp`."""
     cnn = Cnn.Config(
         hidden=cfg.hidden,

@@ -35,7 +35,7 @@ class CategoricalGoals(Addon):
     class Config:
         num_goals: Units
 
-    def __init__(self, cfg: Any, spec: Spec, parts: Parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__()
         if isinstance(spec.obs, spaces.Dict) and GOAL in spec.obs.spaces:
             raise ConfigError(f"algo.goals: the observation already has an entry {GOAL!r}")

@@ -56,7 +56,7 @@ class Predictive(Addon):
         epochs: PositiveInt
         minibatch_size: Size | None
 
-    def __init__(self, cfg: Any, spec: Spec, parts: Parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__()
         decoded = decoded_fields(cfg)
         self.cfg = cfg

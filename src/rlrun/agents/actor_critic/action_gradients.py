@@ -24,7 +24,7 @@ class ActionGradient(nn.Module):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, spec: Spec):
+    def __init__(self, cfg: Config, spec: Spec):
         super().__init__()
 
     def follow(self, q: Tensor, action: Tensor) -> Tensor:

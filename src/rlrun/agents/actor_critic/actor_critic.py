@@ -49,7 +49,7 @@ class ActorCritic(Agent):
         action_gradient: Annotated[dict[str, object], Part("action_gradient")]
         noise: Annotated[dict[str, object], Part("noise")]
 
-    def __init__(self, cfg: Any, spec: Spec, parts: Parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.ensemble = critic_ensemble(parts, cfg.critic, self.critics, spec, self.entropy_column)
         self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)

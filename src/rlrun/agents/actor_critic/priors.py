@@ -1,7 +1,6 @@
 """The part `algo.prior`: the prior policy pi0 from which KL-regularised policies deviate only for higher values."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +29,7 @@ class UniformPrior(Prior):
     class Config:
         pass
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__()
 
     def log_prob(self, action: Tensor, previous: Tensor, first: Tensor) -> Tensor:
@@ -47,7 +46,7 @@ class SameActionPrior(Prior):
         same_action_prob: Fraction
         same_action_noise: PositiveFloat
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__()
         self.cfg = cfg
 

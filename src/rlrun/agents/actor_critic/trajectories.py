@@ -4,8 +4,6 @@ A trajectory tau [..., size * dims] holds `size` vectors of `dims` numbers in [-
 action. The first vector is the current action a; others are its derivatives in time. The methods are pure functions.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -44,7 +42,7 @@ class HoldTrajectory(Trajectory):
     class Config:
         pass
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         self.cfg = cfg
 
     def go_on(self, tau: Tensor) -> Tensor:
@@ -67,7 +65,7 @@ class LinearTrajectory(Trajectory):
     class Config:
         inverse: bool
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         self.cfg = cfg
 
     def go_on(self, tau: Tensor) -> Tensor:
@@ -93,7 +91,7 @@ class QuadraticTrajectory(Trajectory):
     class Config:
         inverse: bool
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         self.cfg = cfg
 
     def go_on(self, tau: Tensor) -> Tensor:

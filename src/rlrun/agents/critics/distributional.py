@@ -49,7 +49,7 @@ class CategoricalCritic(DistributionCritic):
         v_min: float
         v_max: float
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__(cfg)
         check_atoms(cfg)
         self.shape = (cfg.num_atoms,)
@@ -120,7 +120,7 @@ class QuantileCritic(QuantilesCritic):
         huber_delta: PositiveFloat
         minimum_of: Literal["quantiles", "means"]
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__(cfg)
         self.minimum_of = cfg.minimum_of
 
@@ -144,7 +144,7 @@ class TruncatedCritic(QuantilesCritic):
         huber_delta: PositiveFloat
         dropped_quantiles: NonNegativeInt
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__(cfg)
         if cfg.dropped_quantiles >= cfg.num_quantiles:
             raise ConfigError(

@@ -1,7 +1,5 @@
 """Critics of the expected return, a number, whichever way the network represents it."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -58,7 +56,7 @@ class Mean(ExpectedReturn):
     class Config(Members):
         huber_delta: PositiveFloat | None
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__(cfg)
         if cfg.huber_delta is not None:
             self.delta = cfg.huber_delta
@@ -94,7 +92,7 @@ class HLGauss(ExpectedReturn):
         v_max: float
         sigma: PositiveFloat
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__(cfg)
         check_atoms(cfg)
         self.shape = (cfg.num_atoms,)

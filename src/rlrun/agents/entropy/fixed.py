@@ -1,7 +1,5 @@
 """A constant entropy coefficient."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -21,7 +19,7 @@ class Fixed(EntropyCoefficient):
     adjusts = False
     ent_coef: Tensor
 
-    def __init__(self, cfg: Any, default_target: float):
+    def __init__(self, cfg: Config, default_target: float):
         super().__init__()
         self.register_buffer("ent_coef", torch.as_tensor(cfg.ent_coef), persistent=False)
 

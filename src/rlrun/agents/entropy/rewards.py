@@ -35,7 +35,7 @@ class EntropyReward(nn.Module):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
+    def __init__(self, cfg: Config, spec: Spec, agent: NStepReturns):
         super().__init__()
 
     def within(self, batch: Batch, policy: Callable[[Any], Any], alpha: Tensor, source: Source) -> Batch:
@@ -83,7 +83,7 @@ class BootstrapEntropy(EntropyReward):
 class EveryStepEntropy(BootstrapEntropy):
     """Also adds the entropy of the steps within n-step returns, of the present policy in the stored states."""
 
-    def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
+    def __init__(self, cfg: BootstrapEntropy.Config, spec: Spec, agent: NStepReturns):
         super().__init__(cfg, spec, agent)
         if spec.reward_dim > 1:
             raise ConfigError("algo.entropy_reward=every_step: needs one reward a step; choose bootstrap")

@@ -1,6 +1,6 @@
 """The part `algo.search` of MuZero: how a search chooses the action and the policy target, and how it explores."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field
@@ -43,7 +43,7 @@ class PuctSearch(nn.Module):
 
     temperature: Tensor
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__()
         self.cfg = cfg
         self.rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
@@ -81,7 +81,7 @@ class GumbelSearch(nn.Module):
         c_visit: NonNegativeFloat
         c_scale: PositiveFloat
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Config):
         super().__init__()
         self.cfg = cfg
 

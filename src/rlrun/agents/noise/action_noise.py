@@ -27,7 +27,7 @@ class ActionNoise(nn.Module):
     class Config:
         random_action: Fraction
 
-    def __init__(self, cfg: Any, spec: Spec):
+    def __init__(self, cfg: Config, spec: Spec):
         super().__init__()
         self.random_action = cfg.random_action
         if self.random_action > 0 and not (isinstance(spec.action, Box) and spec.action.is_bounded()):

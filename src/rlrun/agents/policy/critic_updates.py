@@ -102,7 +102,7 @@ class JointUpdate(CriticUpdate):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
 
@@ -118,7 +118,7 @@ class SharedUpdate(CriticUpdate):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
         self.network = Value(policy_torso, gain=1.0, columns=columns)
 
@@ -133,7 +133,7 @@ class OwnUpdate(CriticUpdate):
         lr_schedule: dict[str, object] | None
         max_grad_norm: PositiveFloat | None
 
-    def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
         schedule_key = "algo.lr_schedule" if cfg.lr_schedule is None else "algo.critic_update.lr_schedule"
@@ -184,7 +184,7 @@ class FirstUpdate(OwnUpdate):
         minibatch_size: Size | None
         advantage_after_fit: bool
 
-    def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent, parts, policy_torso, columns)
         self.advantage_after_fit = cfg.advantage_after_fit
 
@@ -204,7 +204,7 @@ class NoCritic(CriticUpdate):
     class Config:
         pass
 
-    def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
