@@ -32,7 +32,7 @@ class Head(nn.Module):
         features: int = torso.features  # type: ignore[assignment]
         self.output = Linear(features, outputs, members, gain)
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         features = self.torso(*inputs)
         return self.output(features)
 
@@ -61,7 +61,7 @@ class ActionValues(Head):
         super().__init__(torso, actions * math.prod(shape), members)
         self.shape = (actions, *shape)
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         outputs = super().forward(*inputs)
         return outputs.unflatten(-1, self.shape)
 
@@ -77,7 +77,7 @@ class Dueling(ActionValues):
         features: int = torso.features  # type: ignore[assignment]
         self.value = Linear(features, math.prod(shape), members)
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         features = self.torso(*inputs)
         value = self.value(features).unflatten(-1, (1, *self.shape[1:]))
         advantage = self.output(features).unflatten(-1, self.shape)
@@ -105,7 +105,7 @@ class Value(Head):
         super().__init__(torso, math.prod(shape), members, gain)
         self.shape = shape
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         outputs = super().forward(*inputs)
         if not self.shape:
             return outputs.squeeze(-1)
@@ -118,7 +118,7 @@ class DiscreteCritic(ActionValues):
     If `forward` gets an action [batch], it returns only the predictions for that action, [members, batch, *shape].
     """
 
-    def forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:
+    def forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:  # type: ignore[override]
         z = super().forward(obs)
         if action is None:
             return z
@@ -143,7 +143,7 @@ def in_columns(columns: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 class DeterministicPolicy(Head):
     """A deterministic action in (-1, 1) per dimension, by tanh."""
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         outputs = super().forward(*inputs)
         return torch.tanh(outputs)
 
@@ -151,7 +151,7 @@ class DeterministicPolicy(Head):
 class DeterministicActor(DeterministicPolicy):
     """A deterministic policy as a distribution, which takes the place of a stochastic policy."""
 
-    def forward(self, *inputs: Any) -> Deterministic:  # type: ignore[override]
+    def forward(self, *inputs: Obs) -> Deterministic:  # type: ignore[override]
         action = super().forward(*inputs)
         return Deterministic(action)
 
@@ -170,7 +170,7 @@ class SquashedGaussianPolicy(Head):
     def __init__(self, torso: nn.Module, actions: int):
         super().__init__(torso, 2 * actions)
 
-    def forward(self, *inputs: Any) -> SquashedNormal:  # type: ignore[override]
+    def forward(self, *inputs: Obs) -> SquashedNormal:  # type: ignore[override]
         outputs = super().forward(*inputs)
         mean, log_std = outputs.chunk(2, -1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
@@ -203,7 +203,7 @@ class GaussianPolicy(PolicyHead):
         else:
             self.register_buffer("log_std", log_std)
 
-    def forward(self, *inputs: Any) -> Normal:  # type: ignore[override]
+    def forward(self, *inputs: Obs) -> Normal:  # type: ignore[override]
         mean = super().forward(*inputs)
         if self.tanh_mean:
             mean = torch.tanh(mean)

@@ -68,7 +68,7 @@ class FlattenInputs(nn.Module):
         self.leaves = tuple(kept)
         self.size = sum(_size(leaf) for _, leaf in kept)
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: Obs) -> Tensor:
         parts = [_flattened(leaf, part(x, path)) for path, leaf in self.leaves]
         return beside(parts)
 

@@ -17,6 +17,7 @@ from rlrun.errors import ConfigError
 from rlrun.networks.inputs import FlattenInputs, beside, channels_last, is_image, largest_byte, leaves, part
 from rlrun.networks.linear import Linear
 from rlrun.settings import Part, Units, config, register, registry
+from rlrun.types import Obs
 
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
 Init = Literal["uniform", "orthogonal"]
@@ -70,7 +71,7 @@ class LinearTorso(nn.Module):
         self.inputs = nn.ModuleList(flattens)
         self.features = sum(flatten.size for flatten in flattens)
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         parts = [flatten(x) for flatten, x in zip(self.inputs, inputs, strict=True)]
         return beside(parts)
 
@@ -89,7 +90,7 @@ class Mlp(nn.Module):
         self.stack = Stack(self.flat.features, cfg, members)
         self.features = self.stack.features
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         return self.stack(self.flat(*inputs))
 
 
@@ -251,7 +252,7 @@ class Cnn(nn.Module):
         _, smaller_side, _ = sorted(shape[-3:])  # the smallest is the number of channels
         return smaller_side >= cls.encoder.smallest(cfg)
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         parts = []
         encoders: Any
         for (i, path), encoders in zip(self.places, self.convolutions, strict=True):

@@ -19,7 +19,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Target
 from rlrun.errors import ConfigError
 from rlrun.settings import Part, PositiveFraction, config, register, registry
-from rlrun.types import Batch, Context, Spec
+from rlrun.types import Batch, Context, Obs, Spec
 
 
 @register("algo", "continuous_sarsa")
@@ -52,7 +52,7 @@ class ContinuousSARSA(SAC):
         return actor, self.ensemble.network(parts), -float(dims)
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
             return self.actor(obs).mode(), {}
         dist = self.explorer(obs)

@@ -3,8 +3,6 @@
 The critics return a Q-value for every action, so expectations over the policy are exact sums instead of samples.
 """
 
-from typing import Any
-
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
@@ -16,7 +14,7 @@ from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
 from rlrun.settings import register
-from rlrun.types import Batch
+from rlrun.types import Batch, Obs
 
 
 @register("algo", "discrete_sac")
@@ -36,13 +34,13 @@ class DiscreteSAC(SAC):
         return actor, critic, nearly_uniform(self.spec.action)
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if not explore:
             return dist.mode(), {}
         return dist.sample(dist.noise(self.act_noise)), {}
 
-    def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the expected Q-value under the policy, [batch] or [batch, reward components], and the negative
         entropy of the policy, [batch]."""
         dist = self.actor(obs)

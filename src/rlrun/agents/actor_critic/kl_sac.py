@@ -20,7 +20,7 @@ from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.settings import Part, PositiveFloat, config, register
-from rlrun.types import Batch, Spec
+from rlrun.types import Batch, Obs, Spec
 
 
 class Seen(NamedTuple):
@@ -61,7 +61,7 @@ class KLSAC(SAC):
         return actor, self.ensemble.network(parts), -self.cfg.target_kld_per_dim * dims
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         previous = self.previous(carry)
         dist = self.actor(obs, previous)
         if not explore:

@@ -6,7 +6,6 @@ holds only for the values that it was computed from. Expectations over the choic
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from gymnasium.spaces import Box
@@ -23,7 +22,7 @@ from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, SquashedGaussianPolicy, of_action
 from rlrun.settings import register
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Spec
+from rlrun.types import Batch, Obs, Spec
 
 
 class MixedCritic(ActionValues):
@@ -37,7 +36,7 @@ class MixedCritic(ActionValues):
         super().__init__(torso, int(space.discrete.nvec[0]), members, shape)
         self.dims = space.continuous.shape[0]
 
-    def forward(self, obs: Any, action: Tensor) -> Tensor:
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:  # type: ignore[override]
         if action.shape[1] == self.dims:
             return super().forward(obs, action)
         z = super().forward(obs, action[:, 1:])
@@ -72,7 +71,7 @@ class MixedSAC(SAC):
         return actor, MixedCritic(torso, space, self.ensemble.members, self.ensemble.shape), targets
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if not explore:
             continuous = dist.mode()
@@ -83,12 +82,12 @@ class MixedSAC(SAC):
             choice = choices.sample(choices.noise(self.act_noise))
         return torch.cat([choice.unsqueeze(-1), continuous], -1), {}
 
-    def choice(self, obs: Any, continuous: Tensor) -> Categorical:
+    def choice(self, obs: Obs, continuous: Tensor) -> Categorical:
         """Returns p = softmax(Q(s, a_c) / alpha_d) over the legal choices; continuous values a_c [batch, dims]."""
         q = self.ensemble.actor(self.critic(obs, continuous))
         return Categorical(legal(q / self.entropy.temperature[0], obs))
 
-    def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns sum_k p_k Q_k(s, a_c) for sampled continuous values a_c, [batch], and the log-probability of every
         component, [batch, components]; that of the choice is its expectation, minus the entropy of p.
 

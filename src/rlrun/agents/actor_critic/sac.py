@@ -14,7 +14,7 @@ from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.settings import Part, PositiveFloat, PositiveInt, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "sac")
@@ -55,7 +55,7 @@ class SAC(ActorCritic):
         return actor, self.ensemble.network(parts), -float(dims)
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         if not explore:
             return dist.mode(), {}
@@ -99,7 +99,7 @@ class SAC(ActorCritic):
         """Returns alpha log pi - Q, [batch]. Variants use the batch."""
         return self.entropy.cost(log_prob) - q
 
-    def evaluate(self, obs: Any, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the Q-value of a sampled action, [batch], and its log-probability, [batch].
 
         If the critics predict distributions, q may return one in place of the Q-value, [batch, n].

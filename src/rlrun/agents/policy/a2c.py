@@ -35,7 +35,7 @@ from rlrun.settings import (
     registry,
 )
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "a2c")
@@ -92,7 +92,7 @@ class A2C(Agent):
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None  # None: minibatches in stored order
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.policy(obs)
         if not explore:
             return dist.mode(), {}

@@ -6,8 +6,6 @@ a negative advantage, the clipped objective has no gradient if the probability i
 Gaussian policy may be above 1; in that case the current log-density is stored instead, so the ratio starts at 1.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -18,7 +16,7 @@ from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.settings import register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "ppo_demos")
@@ -38,7 +36,7 @@ class PPODemos(Agent):
         if isinstance(self.learner.critic, NoCritic):
             raise ConfigError("algo.critic_update=none: ppo_demos ranks failed episodes by a critic's values")
 
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         return self.learner.act(obs, carry, explore)
 
     def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
