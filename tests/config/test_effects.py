@@ -206,6 +206,11 @@ def test_values_of_a_class_that_a_base_in_its_yaml_replaces_are_refused():
             "own/trainer/quick.yaml: has no effect, because conf/trainer/quick.yaml has the same name; rename it",
         ),
         (
+            {"own/env/_base.yaml": "num_envs: 5", "own/env/Mine.yaml": "defaults: [_base]\nid: CartPole-v1"},
+            [],
+            "own/env/_base.yaml: has no effect, because conf/env/_base.yaml has the same name; rename it",
+        ),
+        (
             {"own/preset/ppo-CartPole-v1.yml": "algo: {gamma: 0.5}"},
             [],
             "own/preset/ppo-CartPole-v1.yml: the name of the file must end in .yaml",

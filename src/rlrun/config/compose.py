@@ -299,16 +299,16 @@ class Composer:
     def _without_effect(self, found: Composition) -> Iterator[str]:
         """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
         for group, name in found.choices.items():
-            yield from effects.name_faults(group, name, found.tree, self.folders)
+            yield from effects.name_faults(group, name, found.tree, self.contents)
         yield from effects.unused_pages(self.folders)
         yield from effects.unused_environment_page(found.tree)
         preset = self.contents.preset_file(found.choices.get("preset"))
-        if sources.users_file(f"preset/{preset}", self.folders):
+        if self.contents.of_user(f"preset/{preset}"):
             yield from self._file_faults(f"preset/{preset}", found, effects.preset_faults)
         algo = found.choices["algo"]
-        if sources.users_file(f"algo/{algo}", self.folders):  # alone, because other choices may replace its parts
+        if self.contents.of_user(f"algo/{algo}"):  # alone, because other choices may replace its parts
             alone = self._composed([choice("algo", algo), choice("preset", NO_PRESET)])
-            yield from effects.class_faults(algo, alone.tree, self.folders)
+            yield from effects.class_faults(algo, alone.tree, self.contents)
             yield from self._file_faults(f"algo/{algo}", alone, effects.algorithm_faults)
 
     def _file_faults(self, chosen: str, found: Composition, faults: effects.Check) -> Iterator[str]:
@@ -320,7 +320,7 @@ class Composer:
         parts = found.files
         for place, part in enumerate(parts):
             path = f"{part.config_path}"
-            file = sources.users_file(path, self.folders)
+            file = self.contents.of_user(path)
             if file is None or not path.startswith(f"{group}/") or not sources.is_whole(path):
                 continue
             others = [other for other in parts if other is not part]
@@ -330,7 +330,7 @@ class Composer:
             if path == chosen:
                 later = [other for other in parts[place + 1 :] if f"{other.config_path}".startswith(f"{group}/")]
                 found_faults += effects.replaced(values, self._files.merged(later))
-            yield from (f"{sources.label(file)}: {fault}" for fault in found_faults)
+            yield from (f"{file.place}: {fault}" for fault in found_faults)
 
     def merges(self, choices: Sequence[str]) -> Iterator[Content]:
         """Yields the files that `compose(choices)` merges. Later files override earlier ones. In what it yields,
@@ -458,9 +458,8 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def _empty(tree: dict[str, Any], choices: dict[str, Any], contents: Contents) -> None:
     """Empties the sections that the user's preset sets to {}, because a merge with {} changes nothing."""
-    file = sources.users_file(f"preset/{contents.preset_file(choices.get('preset'))}", contents.folders)
-    own = {} if file is None else dict(check.leaves(sources.content(file)))
-    for key, value in own.items():
+    preset = contents.of_user(f"preset/{contents.preset_file(choices.get('preset'))}")
+    for key, value in check.leaves(preset.values if preset else {}):
         if value == {}:
             _set(tree, key, {})
 

@@ -6,8 +6,9 @@ of the alias, a part in a Python file of a plug-in, and `_none` as the algorithm
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from rlrun.config import check, declared, loggers, preset_files, sources
 from rlrun.config.declared import Declared
@@ -36,6 +37,11 @@ class Content(NamedTuple):
     defaults: list[object]  # the files on which it is based, as in YAML
     values: dict[str, Any]
 
+    @property
+    def place(self) -> str:
+        """The path of the file, as messages show it."""
+        return sources.label(self.file) if self.file else "a preset"
+
     def entries(self) -> Iterator[Default]:
         """Yields the defaults. Raises ConfigError for an entry in another form."""
         for entry in self.defaults:
@@ -46,8 +52,7 @@ class Content(NamedTuple):
             found = ENTRY.fullmatch(single) if isinstance(single, str) else None
             names = name if isinstance(name, list) else [name or ""]
             if found is None or not all(isinstance(each, str) for each in names):
-                place = sources.label(self.file) if self.file else "a preset"
-                raise ConfigError(f"{place}: defaults: {check.show(entry)}: must be a name, or a group: name")
+                raise ConfigError(f"{self.place}: defaults: {check.show(entry)}: must be a name, or a group: name")
             yield Default(found["path"], found["package"], name, bool(found["override"]), bool(found["optional"]))
 
 
@@ -63,23 +68,23 @@ class Contents:
     Reads each file once; rlrun's own, which do not change while it runs, once in a process.
     """
 
-    shipped: ClassVar[dict[str, Content]] = {}
-
     def __init__(self, folders: Sequence[Path]):
         self.folders = folders
-        self.others: dict[str, Content | None] = {}
+        self._known: dict[str, Content | None] = {}
 
     def of(self, path: str) -> Content | None:
-        """Returns the content of a path, or None if there is none. Raises ConfigError for a faulty file."""
-        if path in self.shipped:
-            return self.shipped[path]
-        if path not in self.others:
-            file = sources.CONF / f"{path}.yaml"
-            if file.is_file():
-                self.shipped[path] = of_values(file, sources.package(file), sources.content(file) or {})
-                return self.shipped[path]
-            self.others[path] = self._of_user(path)
-        return self.others[path]
+        """Returns the content of a path, or None if there is none. Raises ConfigError for a faulty file, and for a
+        second file of the same path, because only one has an effect."""
+        if path not in self._known:
+            self._known[path] = self._read(path)
+        return self._known[path]
+
+    def of_user(self, path: str) -> Content | None:
+        """Returns the content of a user's YAML file, or None if the path is that of another file or of none."""
+        found = self.of(path)
+        if found is None or found.file is None or found.file.suffix != ".yaml":
+            return None
+        return None if found.file.is_relative_to(sources.CONF) else found
 
     def based(self, path: str, chosen: Mapping[str, str] | None = None, package: str = "") -> Iterator[Content]:
         """Yields a file and all on which it is based, in the order in which they are merged: later ones override
@@ -132,17 +137,32 @@ class Contents:
             algo = name.removesuffix(f"-{sources.env_id(file)}")
             if algo != name and f"{algo}-{alias}" in presets:
                 return f"{algo}-{alias}"
-        derived = sources.base_preset(name, self.folders)
+        derived = self._derived(name)
         if derived is None:
             return None
         return self.preset_file(derived[1])
 
-    def _of_user(self, path: str) -> Content | None:
-        """Returns the content of a user's file, or of a name without a file. Files take precedence."""
-        for folder in self.folders[1:]:
-            file = folder / f"{path}.yaml"
-            if file.is_file():
-                return _user_file(file, path)
+    def _derived(self, name: str) -> tuple[Path, str] | None:
+        """Returns the file of the user's algorithm in the name `<algo>-<env>` of a preset, and the name with the
+        algorithm from which it derives. None if it derives from none."""
+        known = sources.options("algo", self.folders)
+        for algo in known:
+            found = self.of_user(f"algo/{algo}") if name.startswith(f"{algo}-") else None
+            for base in found.defaults if found else ():
+                if found and found.file and isinstance(base, str) and base in known:
+                    return found.file, base + name.removeprefix(algo)
+        return None
+
+    def _read(self, path: str) -> Content | None:
+        """Returns the content of a file, or of a name without a file. Files take precedence."""
+        files = [folder / f"{path}.yaml" for folder in self.folders if (folder / f"{path}.yaml").is_file()]
+        if len({file.resolve() for file in files}) > 1:
+            first, second = map(sources.label, files[:2])
+            raise ConfigError(f"{second}: has no effect, because {first} has the same name; rename it")
+        if files and files[0].is_relative_to(sources.CONF):
+            return _shipped(path)
+        if files:
+            return _user_file(files[0], path)
         group, _, name = path.rpartition("/")
         part = declared.find(group, name, sources.python_files(self.folders))
         if part is not None:
@@ -167,7 +187,7 @@ class Contents:
         named = self.preset_file(name)
         if named is None:
             return None
-        derived = sources.base_preset(name, self.folders)
+        derived = self._derived(name)
         if derived is None:
             return Content(None, WHOLE, [named], {})
         file, base = derived
@@ -207,6 +227,12 @@ class Contents:
             raise ConfigError(*faults)
         chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
         return Content(part.file, WHOLE, ["_parts", *chosen, "_self_"], {"algo": values | around})
+
+
+@cache
+def _shipped(path: str) -> Content:
+    file = sources.CONF / f"{path}.yaml"
+    return of_values(file, sources.package(file), sources.content(file) or {})
 
 
 def _user_file(file: Path, path: str) -> Content:

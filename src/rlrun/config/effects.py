@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, declared, sources
+from rlrun.config.contents import Contents
 from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.imports import module_of
 
@@ -19,14 +20,15 @@ WITHOUT_YAML = {"callback": "callbacks=[{{name: {}, key: value}}]", "wrapper": "
 CHOSEN = {"algo.name": "algo=...", "env.id": "env=..."}  # what a preset must leave to the command line
 
 
-def name_faults(group: str, name: str, tree: Tree, where: Sequence[Path]) -> Iterator[str]:
+def name_faults(group: str, name: str, tree: Tree, contents: Contents) -> Iterator[str]:
     """Yields the fault of a choice whose class in a user's file is not what runs."""
-    file = sources.find(f"{group}/{name}.yaml", where)
-    if file is None:
+    found = contents.of(f"{group}/{name}")
+    if found is None or found.file is None:
         return
+    file = found.file
     section = group.replace("/", ".")
     runs = check.lookup(f"{section}.name", tree)
-    part = declared.find(group, name, sources.python_files(where))
+    part = declared.find(group, name, sources.python_files(contents.folders))
     if part is not None and file.is_relative_to(sources.CONF):
         yield f"{part.file.name}: registers {name}, a name of rlrun's own {section}; choose another name"
     elif runs not in (name, check.ABSENT) and (part := part or declared.find(group, name, _package(file))):
@@ -41,21 +43,20 @@ def _package(file: Path) -> list[Path]:
     return []
 
 
-def class_faults(name: str, tree: Tree, where: Sequence[Path]) -> Iterator[str]:
+def class_faults(name: str, tree: Tree, contents: Contents) -> Iterator[str]:
     """Yields the values in the class of an algorithm that have no effect, because a base in its YAML file sets others.
 
     tree: the config of the algorithm alone.
     """
-    part = declared.find("algo", name, sources.python_files(where))
-    file = sources.users_file(f"algo/{name}", where)
-    if part is None or file is None:
+    part = declared.find("algo", name, sources.python_files(contents.folders))
+    found = contents.of_user(f"algo/{name}")
+    if part is None or found is None or found.file is None:
         return
-    own = sources.content(file)
     for place, key, value in part.written():
         runs = check.lookup(key, tree)
-        if runs not in (check.ABSENT, value) and check.lookup(key, own) is check.ABSENT:
+        if runs not in (check.ABSENT, value) and check.lookup(key, found.values) is check.ABSENT:
             word = f"{key}={check.show(value)}"
-            yield f"{place}: {word} has no effect, because defaults of {file.name} set {check.show(runs)}"
+            yield f"{place}: {word} has no effect, because defaults of {found.file.name} set {check.show(runs)}"
 
 
 def unused_pages(where: Sequence[Path]) -> Iterator[str]:

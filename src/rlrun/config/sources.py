@@ -149,30 +149,6 @@ def is_whole(path: str) -> bool:
     return group == "preset" or (group == "algo" and "/" not in name)
 
 
-def users_file(path: str, where: Sequence[Path]) -> Path | None:
-    """Returns the user's YAML file of a path below `conf`, or None if the path is that of another file or of none."""
-    file = find(f"{path}.yaml", where)
-    if file is None or file.suffix != ".yaml" or file.is_relative_to(CONF):
-        return None
-    return file
-
-
-def base_preset(name: str, where: Sequence[Path]) -> tuple[Path, str] | None:
-    """Returns the YAML file of the user's algorithm in the name `<algo>-<env>` of a preset, and the name with the
-    algorithm from which it derives. None if it derives from none."""
-    known = options("algo", where)
-    for algo in known:
-        if not name.startswith(f"{algo}-"):
-            continue
-        file = users_file(f"algo/{algo}", where)
-        bases = content(file).get("defaults", []) if file else []
-        for base in bases:
-            if isinstance(base, str) and base in known:
-                assert file is not None
-                return file, base + name.removeprefix(algo)
-    return None
-
-
 def is_empty(values: dict[str, Any]) -> bool:
     """Returns whether a YAML file sets nothing, itself or by its defaults."""
     return not {*values} - {"defaults"} and values.get("defaults") in (None, [], ["_self_"])
@@ -256,30 +232,6 @@ def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
     """Returns every group with its names and files. Groups of parts have a dot, like `algo.buffer`."""
     names = {group for folder in where for group in _groups_in(folder)}
     return {name: found for name in sorted(names) if (found := options(name, where))}
-
-
-def find(path: str, where: Sequence[Path]) -> Path | None:
-    """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML.
-
-    A preset may be named by its own path, to which `.yaml` is added too, so that no name is taken for a path. Raises
-    ConfigError if there are several, because only one has an effect.
-    """
-    group, _, name = path.partition("/")
-    typed = name.removesuffix(".yaml")
-    if group == "preset" and is_preset_path(typed):
-        return Path(typed)
-    found = [folder / path for folder in where if (folder / path).is_file()]
-    if len({file.resolve() for file in found}) > 1:
-        raise ConfigError(f"{label(found[1])}: has no effect, because {label(found[0])} has the same name; rename it")
-    if found:
-        return found[0]
-    group, _, name = path.removesuffix(".yaml").rpartition("/")
-    if group == "preset" and (derived := base_preset(name, where)):
-        return derived[0]
-    part = declared.find(group, name, python_files(where))
-    if part is None:
-        return None
-    return part.page or part.file
 
 
 def content(file: Path) -> Any:
