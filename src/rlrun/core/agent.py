@@ -16,7 +16,7 @@ from rlrun.types import Batch, Context, Metrics, Obs, Spec
 if TYPE_CHECKING:
     from rlrun.core.parts import Parts
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(method: F) -> F:

@@ -18,7 +18,7 @@ from rlrun.imports import importing, installed_plugins
 from rlrun.settings.configs import parse
 from rlrun.settings.marks import parts_of
 
-T = TypeVar("T", bound=Callable[..., Any])
+T = TypeVar("T", bound=Callable[..., object])
 
 ROOMS = ("agents", "networks", "buffers", "loops", "addons", "callbacks", "envs", "telemetry")  # packages with parts
 REGISTERS = re.compile(r'^@register\("(\w+)", "(\w+)"\)$', re.MULTILINE)

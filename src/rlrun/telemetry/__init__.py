@@ -97,7 +97,7 @@ class Telemetry:
         """Waits until every row is on disk, which must be so before a snapshot is complete."""
         self._metrics.sync()
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         """Shows the last lines and closes all outputs. summary: the content of summary.json, or {} after a crash."""
         self._metrics.close()
         for logger in reversed(self._loggers):

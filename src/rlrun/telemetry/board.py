@@ -45,7 +45,7 @@ class TensorBoard(Logger):
     def media(self, medium: Medium) -> None:
         self._board.show(medium)
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         self._board.close()
 
     def abandon(self) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlrun.settings import config, register
 from rlrun.telemetry.logger import Logger, Start
@@ -17,7 +17,7 @@ class Display(Protocol):
     def row(self, row: Row) -> None: ...
     def progress(self, step: int) -> None: ...
     def message(self, text: str) -> None: ...
-    def close(self, summary: dict[str, Any]) -> None: ...
+    def close(self, summary: dict[str, object]) -> None: ...
 
 
 class Lines:
@@ -60,7 +60,7 @@ class Lines:
         with muted_on_error():
             print(text, flush=True)
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         for line in closing(self._view, summary):
             self.message(line)
 
@@ -93,7 +93,7 @@ class Console(Logger):
     def progress(self, step: int) -> None:
         self._display.progress(step)
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         self._display.close(summary)
 
 

@@ -5,7 +5,6 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from rlrun.errors import RlrunError, reason
 from rlrun.telemetry.logger import Logger, Start
@@ -74,7 +73,7 @@ class Background(Logger):
         """Hands a medium to the thread."""
         self._put("media", medium)
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         """Waits until the logger is closed. Raises TimeoutError if that takes more than CLOSE_S seconds."""
         self._put("close", summary)
         self._thread.join(CLOSE_S)

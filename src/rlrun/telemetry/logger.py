@@ -36,7 +36,7 @@ class Logger:
 
             def open(self, start: Start) -> None: ...
             def row(self, row: Row) -> None: ...
-            def close(self, summary: dict[str, Any]) -> None: ...
+            def close(self, summary: dict[str, object]) -> None: ...
 
     Its YAML file conf/logger/mine.yaml holds the values under its name, `mine: {address: ...}`, and it is switched on
     by `logger=[console,mine] plugins=[my_package]`.
@@ -72,7 +72,7 @@ class Logger:
     def progress(self, step: int) -> None:
         """Shows that the run is at `step`. Called after every tick if `display` is true, so it must be fast."""
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         """Called at the end, with the content of summary.json, or {} after a crash."""
 
     def abandon(self) -> None:

@@ -5,7 +5,7 @@ import errno
 import io
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rlrun import files
 from rlrun.rundir import METRICS
@@ -53,7 +53,7 @@ class RowFile(Logger):
         if os.write(self._file, text) < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         self.abandon()
 
     def abandon(self) -> None:

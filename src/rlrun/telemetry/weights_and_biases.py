@@ -80,7 +80,7 @@ class WandB(RemoteLogger):
             value = self._wandb.Image(str(medium.path))
         self._media[medium.name] = value
 
-    def close(self, summary: dict[str, Any]) -> None:
+    def close(self, summary: dict[str, object]) -> None:
         if self._media:
             self._run.log(self._media)
         self._run.summary.update({key: value for key, value in summary.items() if value is not None})
