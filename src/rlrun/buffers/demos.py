@@ -183,10 +183,10 @@ class Demos(nn.Module):
     def _own(self) -> list[Demo]:
         return [demo for demo in self.reward_demos if demo["kind"] == "own"]
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.STATE}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: dict[str, object]) -> None:
         for name in self.STATE:
             setattr(self, name, on(self.device, state.get(name, getattr(self, name))))
 
@@ -226,5 +226,5 @@ def cut(demo: Demo, steps: int) -> Demo:
     }
 
 
-def _head(tree: Any, rows: int) -> Any:
+def _head(tree: object, rows: int) -> Any:
     return mapped(lambda part: part[:rows].clone(), tree)

@@ -199,7 +199,7 @@ class PrioritizedHindsight(Hindsight, Prioritized):
         pass
 
 
-def _goal_space(space: Any, key: str, path: str) -> Space:
+def _goal_space(space: Space, key: str, path: str) -> Space:
     """Returns the space of the entry at a dotted path of an observation. Raises ConfigError if it cannot be a goal."""
     entry = space
     for part in path.split("."):

@@ -1,13 +1,11 @@
 """Buffer whose batches hold collected and recorded transitions in equal numbers."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.replay import Replay
 from rlrun.nested import joined
-from rlrun.types import Batch, Metrics, Step
+from rlrun.types import Batch, Metrics, Obs, Step
 
 
 class Mixed(nn.Module):
@@ -35,7 +33,7 @@ class Mixed(nn.Module):
 
     def add(
         self,
-        obs: Any,
+        obs: Obs,
         action: Tensor,
         step: Step,
         extras: Batch,

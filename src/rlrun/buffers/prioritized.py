@@ -9,7 +9,7 @@ from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
 from rlrun.functional.priorities import importance_weight, of_sequences, priority
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
-from rlrun.types import Batch, Metrics, Step
+from rlrun.types import Batch, Metrics, Obs, Step
 
 
 @register("buffer", "prioritized")
@@ -35,8 +35,8 @@ class Prioritized(Replay):
 
     def add(
         self,
-        obs: Any,
-        action: Any,
+        obs: Obs,
+        action: Tensor,
         step: Step,
         extras: Batch,
     ) -> None:

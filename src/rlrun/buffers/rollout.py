@@ -11,7 +11,7 @@ from rlrun import memory
 from rlrun.indexed import Indexed
 from rlrun.nested import index, joined, mapped, on, stack
 from rlrun.networks.inputs import is_image, leaves
-from rlrun.types import Batch, Spec, Step
+from rlrun.types import Batch, Obs, Spec, Step
 
 
 def check_fits(
@@ -44,13 +44,13 @@ class Rollout:
         self.num_frames = num_frames(spec.obs, spec.frame_stack)
         self.steps: list[Batch] = []
         self.earlier: Any = None  # older frames of the first observations, oldest first, [(stack - 1) * env, ...]
-        self.obs: list[Any] = []  # observations acted on, [env, ...]
-        self.final: list[Any] = []  # true successors, [env, ...]; None if they are the next observations
+        self.obs: list[Obs] = []  # observations acted on, [env, ...]
+        self.final: list[Obs | None] = []  # true successors, [env, ...]; None if they are the next observations
         self.last: Any = None  # true successors of the last step
 
     def add(
         self,
-        obs: Any,
+        obs: Obs,
         action: Tensor,
         step: Step,
         extras: Batch,
@@ -91,7 +91,7 @@ class Rollout:
         finals = [index(self.final[t], ended[t]) for t in ended.any(1).nonzero().flatten().tolist()]
         rows = joined([self.earlier, *self.obs, mapped(_newest, self.num_frames, self.last), *finals])
 
-        def leaf(num_frames: int, stored: Tensor) -> tuple[Any, Indexed]:
+        def leaf(num_frames: int, stored: Tensor) -> tuple[Tensor | Indexed, Indexed]:
             if num_frames == 1:
                 obs = stored[: ended.numel()].unflatten(0, ended.shape)
                 return obs, Indexed(stored, _successors(ended, num_older=0).int())
@@ -174,7 +174,7 @@ def unpacked(rollout: Batch) -> Batch:
     """Returns a rollout from the plain tensors that `packed` returned."""
     num_leading = rollout["weight"].dim()
 
-    def opened(rows: Tensor, obs: Any, next_index: Tensor) -> tuple[object, Indexed]:
+    def opened(rows: Tensor, obs: Any, next_index: Tensor) -> tuple[Tensor | Indexed, Indexed]:
         stacked = next_index.dim() > num_leading
         if stacked:
             obs = Indexed(rows, obs, stacked)

@@ -13,7 +13,6 @@ Example: flat indices of four steps of two environments. Environment 0 terminate
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.nested import dotted
 from rlrun.networks.inputs import is_image, leaves
-from rlrun.types import Batch, Spec, Step
+from rlrun.types import Batch, Obs, Spec, Step
 
 
 class StoredRows(Module):
@@ -98,7 +97,7 @@ class StoredRows(Module):
 
     def add(
         self,
-        obs: Any,
+        obs: Obs,
         action: Tensor,
         step: Step,
         extras: Batch,

@@ -208,7 +208,7 @@ def _loop_faults(algo: dict[str, Any]) -> Iterator[str]:
         yield from error.faults
 
 
-def _type_faults(values: dict[str, Any]) -> Sequence[str]:
+def _type_faults(values: dict[str, object]) -> Sequence[str]:
     """Returns faults in the types and ranges of all settings, except those of the algorithm, whose class imports
     torch."""
     from rlrun.config.schema import run_config  # imports pydantic, a quarter of the start-up time of `rlrun show`

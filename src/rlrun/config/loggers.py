@@ -74,7 +74,7 @@ def not_chosen(name: str, chosen: Iterable[str]) -> str:
     return f"; choose the logger with {SECTION}=[{','.join([*chosen, name])}]"
 
 
-def _listed(value: Any) -> list[str]:
+def _listed(value: object) -> list[str]:
     """Returns the names in the value of `logger`: a list, one name, or a section."""
     if isinstance(value, list | dict):
         return [str(name) for name in value]

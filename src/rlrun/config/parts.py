@@ -8,7 +8,7 @@ from rlrun.config import check, sources
 from rlrun.errors import ConfigError, nearest
 
 
-def settings(group: str, key: str, name: Any) -> dict[str, Any]:
+def settings(group: str, key: str, name: str) -> dict[str, Any]:
     """Returns the settings of a part, as in its YAML file. Raises ConfigError if its group has no such name.
 
     group: folder of conf/, with dots. key: as the user types it.

@@ -1,7 +1,5 @@
 """Lets a stop signal abort the compilation of a kernel, which may take longer than the grace period of a cluster."""
 
-from typing import Any
-
 
 class BrokenOffError(BaseException):
     """A stop signal aborted a compilation. The current tick is lost, and a resume continues from the last snapshot.
@@ -17,7 +15,7 @@ class Breakable:
         self.busy = False  # whether the work has begun and not ended
         self.interrupted = False
 
-    def begin(self, about: Any = None) -> None:
+    def begin(self, about: object = None) -> None:
         self.busy = True
         self.check()
 

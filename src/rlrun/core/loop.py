@@ -91,7 +91,7 @@ class Loop(Requires, Module):
         if self.schedules.numbers:
             self.schedules.update(ctx, self.tick_start)
 
-    def context(self, data: Any = None) -> Context:
+    def context(self, data: object = None) -> Context:
         """Returns the context of an update at this point of the run."""
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
 
@@ -169,7 +169,7 @@ class Loop(Requires, Module):
     def carry(self, carry: Batch) -> None:
         self.collector.carry = carry
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> dict[str, object]:
         self.fetch_episodes()
         return {
             "steps": self.steps,

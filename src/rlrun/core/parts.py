@@ -20,13 +20,13 @@ P = TypeVar("P")
 ROLES = ("actor", "critic")  # sections of `network` with values for the torsos of one role
 
 
-def for_role(network: dict[str, Any], role: str | None) -> dict[str, Any]:
+def for_role(network: dict[str, object], role: str | None) -> dict[str, object]:
     """Returns the values of `network` for torsos of this role: the role's section overrides the shared values."""
     shared = {key: value for key, value in network.items() if key not in ROLES}
     return shared | section_of(network, role)
 
 
-def section_of(network: dict[str, Any], role: str | None) -> dict[str, Any]:
+def section_of(network: dict[str, object], role: str | None) -> dict[str, object]:
     """Returns the section `network.<role>`, {} if it is missing. Raises ConfigError if it is not a section."""
     if role is None:
         return {}
@@ -39,7 +39,7 @@ def section_of(network: dict[str, Any], role: str | None) -> dict[str, Any]:
 class Parts:
     """Passed to every agent's constructor. Holds the run's seed, device and network settings on behalf of the agent."""
 
-    def __init__(self, seed: int, device: torch.device, network: dict[str, Any], spec: Spec, scope: str = "agent"):
+    def __init__(self, seed: int, device: torch.device, network: dict[str, object], spec: Spec, scope: str = "agent"):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
         self.memory = StateLayout()
         self.torsos: list[tuple[str | None, nn.Module]] = []  # role and network of every torso that was built
@@ -88,7 +88,7 @@ class Parts:
         """Returns a stream of random numbers of this name, for one purpose of this agent."""
         return Stream(self.seed, f"{self.scope}.{name}", self.device)
 
-    def part(self, group: str, values: dict[str, Any], kind: type[P], *runtime: Any) -> P:
+    def part(self, group: str, values: dict[str, Any], kind: type[P], *runtime: object) -> P:
         """Builds the part `algo.<group>` from its values. Raises ConfigError unless it is an instance of `kind`."""
         path = f"algo.{group}"
         if not issubclass(registry.lookup(group, values["name"]), kind):
@@ -97,7 +97,7 @@ class Parts:
         part: P = registry.build(group, values, *runtime, path=path)
         return part
 
-    def agent(self, values: dict[str, Any], name: str) -> Any:
+    def agent(self, values: dict[str, object], name: str) -> Any:
         """Builds another agent inside this one. `name` is part of its streams' names, so their numbers differ."""
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
         parts.torsos = self.torsos

@@ -70,7 +70,7 @@ class RunResult:
 
     status: str  # done | paused | stopped | failed
     exit_code: int
-    summary: dict[str, Any]
+    summary: dict[str, object]
     fault: str = ""  # why it failed, as one line
 
 
@@ -81,7 +81,7 @@ def train(config: RunConfig, run: RunDir) -> RunResult:
     return begin(config, run, open_store(config, run), make_loggers(config.logger))
 
 
-def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunResult:
+def resume(run: RunDir, changes: Mapping[str, object] | None = None, typed: bool = False) -> RunResult:
     """Continues a run from its latest complete snapshot, or from step 0 if it has none.
 
     changes: new values by dotted key, for settings that a resumed run may change.
@@ -119,7 +119,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     return supervise(config, run, loop, store, loggers, snapshot)
 
 
-def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> RunResult:
+def branch(source: Path, run: RunDir, changes: Mapping[str, object] | None = None) -> RunResult:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
     snapshot = Store(source_path).load(name)
@@ -179,7 +179,7 @@ class Continued(NamedTuple):
     changes: dict[str, Any]  # those whose value differs from the stored one
 
 
-def stored(path: Path, typed_words: Mapping[str, Any], step: int, typed: bool = False) -> Continued:
+def stored(path: Path, typed_words: Mapping[str, object], step: int, typed: bool = False) -> Continued:
     """Returns the config and the loggers of a stored run, with the user's changes applied.
 
     step: at which the run goes on. typed: as in `resume`.
@@ -195,7 +195,7 @@ def stored(path: Path, typed_words: Mapping[str, Any], step: int, typed: bool = 
     return Continued(config, loggers, words, changes)
 
 
-def check_folders(values: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+def check_folders(values: Mapping[str, object], typed: Mapping[str, object]) -> None:
     """Raises ConfigError if a stored config names folders that training writes or searches, unless the user typed them
     too."""
     faults = [reach.line for reach in reaches(values) if reach.key in FOLDERS and reach.key not in typed]
@@ -209,7 +209,7 @@ def check_resumable(snapshot: Snapshot) -> None:
         raise SnapshotError(f"{snapshot.name}: holds weights alone; a new run starts from them with init_from=RUN")
 
 
-def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
+def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, object] | None) -> None:
     """Raises ConfigError if the user requests a total number of steps that the snapshot has already reached."""
     total = config.trainer.total_steps
     if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
@@ -399,7 +399,7 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
     yield from trainer.callbacks.announcements()
 
 
-def end(callbacks: Callbacks, summary: dict[str, Any], log: Telemetry) -> None:
+def end(callbacks: Callbacks, summary: dict[str, object], log: Telemetry) -> None:
     """Calls `on_end` of the callbacks. Only logs an error, because the run has ended anyway."""
     try:
         callbacks.call("on_end", summary)
@@ -422,7 +422,7 @@ class StoreCheckpointer:
         self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
         self.rings = saved_rings(config, loop)
 
-    def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
+    def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None:
         """Takes a snapshot. The log rows so far are written to disk first."""
         header = {
             "step": self.loop.steps,
@@ -499,7 +499,7 @@ def saved_rings(config: RunConfig, loop: Loop) -> dict[str, RingBuffer]:
     return found
 
 
-def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
+def summarise(trainer: Trainer, status: str) -> dict[str, object]:
     """Returns the content of summary.json."""
     progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
     summary = {

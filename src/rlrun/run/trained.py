@@ -51,9 +51,9 @@ def restored(
     path: Path,
     episodes: int,
     seed: int | None,
-    words: Mapping[str, Any],
+    words: Mapping[str, object],
     in_this_process: bool = False,
-    changes: Mapping[str, Any] | None = None,
+    changes: Mapping[str, object] | None = None,
 ) -> Iterator[Trained]:
     """As a context manager, restores the agent from a snapshot and closes its environments at the end.
 
@@ -97,7 +97,7 @@ def evaluate(
     episodes: int,
     seed: int | None = None,
     explore: bool = False,
-    words: Mapping[str, Any] | None = None,
+    words: Mapping[str, object] | None = None,
     watch: Callable[[Trained], object] | None = None,
 ) -> dict[str, Any]:
     """Evaluates a snapshot and returns the statistics of its episodes. path, words: as in `restored`.
@@ -130,9 +130,9 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
     return env
 
 
-def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, Any]:
+def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, object]:
     """Returns the results that `rlrun eval` prints: statistics of the episodes, and the return and length of each."""
-    found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
+    found: dict[str, object] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
     returns, lengths, _, returned, _ = zip(*results, strict=True)
     found["returns"] = list(returns)
     if objective:
@@ -142,7 +142,7 @@ def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[s
     return found
 
 
-def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
+def stored_config(path: Path, changes: Mapping[str, object] | None = None, typed: bool = False) -> RunConfig:
     """Returns the config of a run, with `changes` applied.
 
     The config may be untrusted, so it causes no imports and no downloads. Modules that it names must already be
@@ -178,7 +178,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     return config
 
 
-def passed_again(path: Path, env: Any) -> AbstractContextManager[str | None]:
+def passed_again(path: Path, env: object) -> AbstractContextManager[str | None]:
     """Returns the context manager `passed` for an environment of the run (or of the snapshot) at `path`."""
     if env is not None:
         folder, _ = locate(path)

@@ -47,7 +47,7 @@ def _factors(value: list[float]) -> list[float]:
     return value
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: object) -> int:
     """Returns a size in bytes as a plain int, which YAML can hold."""
     try:
         size = int(BYTES.validate_python(value))

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from rlrun.errors import one_line, printable
 from rlrun.formats import history
