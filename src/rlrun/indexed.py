@@ -1,6 +1,6 @@
 """Tensors given by stored rows and the index of each row, for batches in which the same rows occur several times."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -58,28 +58,28 @@ class Indexed:
     def __repr__(self) -> str:
         return f"Indexed({tuple(self.shape)}, {self.dtype}, {len(self.rows)} rows)"
 
-    def __getitem__(self, where: Any) -> Any:
+    def __getitem__(self, where: Any) -> "Tensor | Indexed":
         places = where if isinstance(where, tuple) else (where,)
         if len(places) > self.num_leading or any(place is None or place is Ellipsis for place in places):
             return self.tensor()[where]
         return self._with(self.index[where])
 
-    def index_select(self, dim: int, where: Tensor) -> Any:
+    def index_select(self, dim: int, where: Tensor) -> "Tensor | Indexed":
         if 0 <= dim < self.num_leading:
             return self._with(self.index.index_select(dim, where))
         return self.tensor().index_select(dim, where)
 
-    def flatten(self, start: int = 0, end: int = -1) -> Any:
+    def flatten(self, start: int = 0, end: int = -1) -> "Tensor | Indexed":
         if 0 <= start <= end < self.num_leading:
             return self._with(self.index.flatten(start, end))
         return self.tensor().flatten(start, end)
 
-    def unflatten(self, dim: int, sizes: object) -> Any:
+    def unflatten(self, dim: int, sizes: Sequence[int]) -> "Tensor | Indexed":
         if 0 <= dim < self.num_leading:
             return self._with(self.index.unflatten(dim, sizes))
         return self.tensor().unflatten(dim, sizes)
 
-    def transpose(self, dim: int, other: int) -> Any:
+    def transpose(self, dim: int, other: int) -> "Tensor | Indexed":
         if min(dim, other) >= 0 and max(dim, other) < self.num_leading:
             return self._with(self.index.transpose(dim, other))
         return self.tensor().transpose(dim, other)

@@ -81,7 +81,7 @@ def _listed(value: object) -> list[str]:
     return [str(name) for name in (value,) if name]
 
 
-def _settings(name: str, section: object, where: Any) -> Any:
+def _settings(name: str, section: object, where: Any) -> object:
     """Returns the stored settings of a logger, or those of its YAML file if it was not chosen before."""
     if isinstance(section, dict) and name in section:
         return section[name]

@@ -138,7 +138,7 @@ def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
     import yaml
 
     class Loader(base or yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: object, index: int) -> Any:
+        def compose_node(self, parent: object, index: int) -> object:
             if self.check_event(yaml.AliasEvent):
                 raise ConfigError(f"{path}: aliases are not allowed")
             return super().compose_node(parent, index)

@@ -205,7 +205,7 @@ def line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def arrays(obs: Any) -> Any:
+def arrays(obs: Any) -> object:
     """Returns a tensor as a list of its rows, and a dict of tensors as a dict of such lists."""
     if isinstance(obs, Tensor):
         return [*obs.cpu().numpy()]

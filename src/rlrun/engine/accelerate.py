@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -78,7 +77,7 @@ def autocast(method: Kernel, device: torch.device) -> Kernel:
     """Returns a kernel that runs under torch.autocast: its matrix products are computed in bf16."""
 
     @functools.wraps(method)
-    def call(*args: object) -> Any:
+    def call(*args: object) -> object:
         with torch.autocast(device.type, torch.bfloat16):
             return method(*args)
 
@@ -98,7 +97,7 @@ class MatmulBackend:
         self.largest = max((shape[-1] * shape[-2] for shape in weights), default=0)
         self.large: dict[int | None, bool] = {}  # number of rows of the first argument -> result of `_is_large`
 
-    def __call__(self, *args: object) -> Any:
+    def __call__(self, *args: object) -> object:
         first = next(rows(args), None)
         large = self.large.get(first)
         if large is None:

@@ -80,7 +80,7 @@ class InductorScript(Script):
     def _function(self, call: Call, over: Tensor | None) -> Callable[..., object]:
         return DECOMPOSITIONS.get(call.op, call.op)
 
-    def _argument(self, call: Call, value: object) -> Any:
+    def _argument(self, call: Call, value: object) -> object:
         return value
 
 
@@ -93,7 +93,7 @@ class InductorKernel(Taped):
 
     script = InductorScript
 
-    def _call_without_tape(self, key: str, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+    def _call_without_tape(self, key: str, inputs: list[Tensor], args: Any, kwargs: Any) -> object:
         if key not in self.tapes and len(self.tapes) == MAX_VARIANTS:
             return self.method(*args, **kwargs)
         if key in self.reads:

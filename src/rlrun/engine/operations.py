@@ -68,7 +68,7 @@ def call_of(call: Any) -> Callable[..., object]:
     return op
 
 
-def scalar_constant(call: Any, value: Any) -> Any:
+def scalar_constant(call: Any, value: Any) -> object:
     """Returns an argument for a replay: a number in `add`, `sub`, `mul` or `div` as a tensor, other values unchanged.
 
     torch would otherwise convert the number to a tensor in every call.

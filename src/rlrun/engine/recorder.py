@@ -47,7 +47,7 @@ class Recorder(TorchDispatchMode):
         """
         return False
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         out = op(*args, **(kwargs or {}))
         self.calls.append(Call(op, args, kwargs or {}, out))
         return out

@@ -38,7 +38,7 @@ class Simulator(Protocol):
     def to(self, device: torch.device) -> None:
         """Moves to the agent's device, before the first reset. Simulators that choose a device do nothing."""
 
-    def reset(self, seed: int | None) -> Any:
+    def reset(self, seed: int | None) -> object:
         """Returns the observations of new episodes. If `seed` is None, the random generator continues."""
 
     def step(self, actions: Tensor) -> tuple[Any, Any, Any, Any, Any]:

@@ -184,7 +184,7 @@ def values(space: gym.Space, action: Any) -> Iterator[Any]:
             yield action
 
 
-def nested(space: gym.Space, parts: Iterator[object]) -> Any:
+def nested(space: gym.Space, parts: Iterator[object]) -> object:
     """Returns an action, or a batch of actions, with these values of its parts: the inverse of `values`."""
     match space:
         case spaces.Tuple():
@@ -194,7 +194,7 @@ def nested(space: gym.Space, parts: Iterator[object]) -> Any:
     return next(parts)
 
 
-def single(space: gym.Space, actions: object, index: int) -> Any:
+def single(space: gym.Space, actions: object, index: int) -> object:
     """Returns the action of one environment out of the environment's actions [num_envs, ...]."""
     return nested(space, (part[index] for part in values(space, actions)))
 

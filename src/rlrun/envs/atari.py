@@ -185,7 +185,7 @@ class Atari(Wrapper):
             return frame
         return self.read()
 
-    def _shown(self, frames: list[Any]) -> Any:
+    def _shown(self, frames: list[Any]) -> np.ndarray:
         """Returns the observation after these frames of one step."""
         if self.shows_ram:
             return frames[-1]

@@ -11,7 +11,7 @@ OBJECT = "object/"  # prefix of the ids of environments that a Python program pa
 MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
 
 
-def _off(value: object) -> Any:
+def _off(value: object) -> object:
     """Converts False to "off", because YAML reads a bare `off` as false."""
     return "off" if value is False else value
 

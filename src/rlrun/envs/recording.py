@@ -218,7 +218,7 @@ class DataSet:
         self._storage.update_episodes([EpisodeBuffer(**episode)])
 
 
-def _copy(value: object) -> Any:
+def _copy(value: object) -> object:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, tuple):
@@ -226,14 +226,14 @@ def _copy(value: object) -> Any:
     return np.array(value)
 
 
-def _reward(reward: Any) -> Any:
+def _reward(reward: Any) -> object:
     """Returns the reward as a float, or a copy if it is a vector."""
     if np.ndim(reward):
         return np.array(reward)
     return float(reward)
 
 
-def _columns(items: Any) -> Any:
+def _columns(items: Any) -> object:
     """Turns a list of equal structures, such as [{"a": 1}, {"a": 2}], into one of lists: {"a": [1, 2]}."""
     if isinstance(items[0], dict):
         columns = {}

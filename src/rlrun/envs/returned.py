@@ -123,7 +123,7 @@ def _shown(value: Any) -> str:
     return f"is {value!r}"
 
 
-def _entry(obs: Any, key: str, keys: tuple[str, ...]) -> Any:
+def _entry(obs: Any, key: str, keys: tuple[str, ...]) -> object:
     try:
         return obs[key]
     except (KeyError, IndexError, TypeError):

@@ -132,7 +132,7 @@ def _attributes(env: object) -> dict[str, object]:
     return found
 
 
-def _comparable(tree: state.Tree) -> Any:
+def _comparable(tree: state.Tree) -> object:
     """Returns a saved state with its arrays as bytes."""
     if isinstance(tree, np.ndarray):
         return tree.tobytes()

@@ -330,7 +330,7 @@ def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Con
                 pipe.send((None, fault(index, error)))
 
 
-def _read(pipe: Connection, index: int, modules: list[str]) -> Any:
+def _read(pipe: Connection, index: int, modules: list[str]) -> object:
     """Receives the argument of `target`. Imports the user's modules first, in the way the run imported them."""
     try:
         for module in modules:

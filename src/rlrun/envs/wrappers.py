@@ -170,7 +170,7 @@ class Hide(gym.ObservationWrapper):
                 return gym.spaces.Tuple([space[entry] for entry in self.shown])
         return gym.spaces.Box(space.low[self.shown], space.high[self.shown], dtype=space.dtype)
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: Any) -> object:
         match observation:
             case dict():
                 return {entry: observation[entry] for entry in self.shown}

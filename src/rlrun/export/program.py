@@ -168,7 +168,7 @@ def trace(policy: PolicyProgram, obs: Obs) -> ExportedProgram:
     return program
 
 
-def input_names(space: Space, name: str = "") -> Any:
+def input_names(space: Space, name: str = "") -> object:
     """Returns the names of the inputs of an observation space, nested as it is: `obs`, or `camera`, `arm.angle`, ..."""
     if not isinstance(space, spaces.Dict):
         return name or "obs"

@@ -135,7 +135,7 @@ def _flattened_decisions(space: Any, x: Tensor) -> Tensor:
     return torch.cat(one_hots, -1)
 
 
-def concatenated(obs: Obs, others: object) -> Any:
+def concatenated(obs: Obs, others: object) -> Obs:
     """Returns two batches of observations, concatenated along the first dimension."""
     return joined([obs, others])
 

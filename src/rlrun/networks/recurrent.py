@@ -259,7 +259,7 @@ class StateLayout:
         return torch.cat(states, -1)
 
 
-def without_next_state(obs: Any) -> Any:
+def without_next_state(obs: Any) -> Obs:
     """Returns an observation without `next_hidden_state`, so that a network with other weights computes its own."""
     if not isinstance(obs, dict):
         return obs

@@ -54,7 +54,7 @@ class Stacked(nn.Module):
         return outputs.flatten(0, 1)
 
 
-def split(obs: Obs, members: int) -> Any:
+def split(obs: Obs, members: int) -> Obs:
     """Returns observations divided evenly among members: [num_envs, ...] -> [members, num_envs / members, ...].
 
     None stays None.

@@ -126,7 +126,7 @@ def _look(mark: Mark) -> dict[str, object]:
     return look
 
 
-def _dash(place: int) -> Any:
+def _dash(place: int) -> object:
     """Returns the line style of a method for matplotlib. Its unit is the line width, so pixels are divided by 2."""
     dash = DASHES[place % len(DASHES)]
     if not dash:

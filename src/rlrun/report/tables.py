@@ -256,7 +256,7 @@ def span(low: Any, high: Any, form: str = "") -> str:
     return f"{write(float(low))} to {write(float(high))}"
 
 
-def as_text(cell: object) -> Any:
+def as_text(cell: object) -> object:
     """Returns a cell for a CSV file. Text that a spreadsheet would execute as a formula gets an apostrophe in front."""
     if not isinstance(cell, str):
         return cell

@@ -22,11 +22,11 @@ class Part:
 
     group: str  # group in the registry
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> object:
         return core_schema.no_info_before_validator_function(_part, handler(source))
 
 
-def _part(value: object) -> Any:
+def _part(value: object) -> object:
     part = {"name": value} if isinstance(value, str) else value
     if not isinstance(part, dict) or not isinstance(part.get("name"), str):
         raise PydanticCustomError("part", "Input should be the name of a part, or a section with its name")
@@ -52,11 +52,11 @@ class MayChange:
     `start` and the settings of the shape.
     """
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> object:
         return core_schema.no_info_wrap_validator_function(_scheduled, handler(source))
 
 
-def _scheduled(value: Any, validate: Any) -> Any:
+def _scheduled(value: Any, validate: Any) -> object:
     if isinstance(value, ScheduledValue):
         validate(value.start)
         return value.value

@@ -51,7 +51,7 @@ class Range(ABC):
         """Returns the middle of the numbers u for which `value(u)` is this value."""
 
     @abstractmethod
-    def multiplied(self, value: object, factor: float) -> Any:
+    def multiplied(self, value: object, factor: float) -> object:
         """Returns a value of this range that is `factor` times as large, or the next one above or below in a list."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class Continuous(Bounded):
         low, high = self.warp(self.low), self.warp(self.high)
         return (self.warp(value) - low) / (high - low)
 
-    def multiplied(self, value: Any, factor: float) -> Any:
+    def multiplied(self, value: Any, factor: float) -> object:
         return self.rounded(value * factor)
 
     def rounded(self, value: float) -> float:
@@ -164,7 +164,7 @@ class Logit(Continuous):
     def unwarp(self, warped: float) -> float:
         return 1 / (1 + math.exp(-warped))
 
-    def multiplied(self, value: Any, factor: float) -> Any:
+    def multiplied(self, value: Any, factor: float) -> object:
         """Multiplies the odds, so that 0.99 may become 0.992 but not above 1."""
         odds = factor * value / (1 - value)
         return self.rounded(odds / (1 + odds))
@@ -187,7 +187,7 @@ class Listed(Range):
     def position(self, value: object) -> float:
         return (self.values.index(value) + 0.5) / len(self.values)
 
-    def multiplied(self, value: object, factor: float) -> Any:
+    def multiplied(self, value: object, factor: float) -> object:
         place = self.values.index(value)
         place += 1 if factor > 1 else -1
         return self.values[min(max(place, 0), len(self.values) - 1)]

@@ -101,7 +101,7 @@ class Space:
         return True
 
 
-def _value(key: str, searched: Mapping[str, object], fixed: Mapping[str, object]) -> Any:
+def _value(key: str, searched: Mapping[str, object], fixed: Mapping[str, object]) -> object:
     if key in searched:
         return searched[key]
     return check.lookup(key, dict(fixed))

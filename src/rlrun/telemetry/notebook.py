@@ -53,7 +53,7 @@ class Notebook:
         for line in closing(self._view, summary):
             self.message(line)
 
-    def _picture(self) -> Any:
+    def _picture(self) -> object:
         """Returns the panel as HTML."""
         from IPython.display import HTML
 

@@ -25,7 +25,7 @@ LEAST_TEMPERATURE = 1e-6  # of a policy softmax(Q / alpha), because alpha may be
 OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
 
 
-def _number_or_rule(value: object) -> Any:
+def _number_or_rule(value: object) -> object:
     if isinstance(value, str) and value not in RULES:
         raise PydanticCustomError("target_entropy", f"Input should be a number, null or one of {', '.join(RULES)}")
     return value

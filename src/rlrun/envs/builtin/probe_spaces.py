@@ -100,7 +100,7 @@ class Spaces(gym.Env):
             masks = [*values(space, self.mask)]
         return [*leaves(space)], [*values(space, action)], masks
 
-    def _draw_mask(self) -> Any:
+    def _draw_mask(self) -> object:
         """Returns an action mask in the form that `Space.sample` of the action space takes."""
         return nested(self.action_space, (self._mask_of(part) for _, part in leaves(self.action_space)))
 
@@ -120,7 +120,7 @@ class Spaces(gym.Env):
         return tuple(masks)
 
 
-def _right(space: Space, bit: int) -> Any:
+def _right(space: Space, bit: int) -> object:
     """Returns the right value of a part of the action."""
     if isinstance(space, Box):
         if space.dtype.kind == "i":

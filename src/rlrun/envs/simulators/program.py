@@ -9,6 +9,8 @@ episode in the same state as the first one, and overwrite the final observation 
 import os
 from typing import Any, NamedTuple
 
+from rlrun.types import Obs
+
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX reserves most of the GPU's memory
 
 import jax
@@ -89,7 +91,7 @@ class JaxEnv:
 
     def to(self, device: torch.device) -> None: ...
 
-    def reset(self, seed: int | None) -> Any:
+    def reset(self, seed: int | None) -> Obs:
         if seed is None:
             key = self.memory.key
         else:

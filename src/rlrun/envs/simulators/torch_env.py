@@ -14,6 +14,7 @@ from torch import Tensor
 from rlrun.core.random import Stream
 from rlrun.envs.state import Tree
 from rlrun.nested import mapped, on
+from rlrun.types import Obs
 
 UNLIMITED = 2**31 - 1  # steps of an episode
 State = dict[str, Tensor]  # tensors [num_envs, ...] by name
@@ -48,7 +49,7 @@ class TorchEnv:
         """
         raise NotImplementedError
 
-    def observe(self, state: State) -> Any:
+    def observe(self, state: State) -> Obs:
         """Returns observations [num_envs, ...], or a dict of these."""
         raise NotImplementedError
 
@@ -57,7 +58,7 @@ class TorchEnv:
         self.device = torch.device(device)
         self.tables = on(self.device, self.tables)
 
-    def reset(self, seed: int | None) -> Any:
+    def reset(self, seed: int | None) -> Obs:
         if seed is not None:
             self.random = Stream(seed, "episodes", self.device)
         self.state = self.start(self.random, self.num_envs)

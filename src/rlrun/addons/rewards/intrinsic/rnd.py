@@ -17,7 +17,7 @@ from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import is_image, largest_byte
 from rlrun.settings import PositiveFloat, Units, config, register, registry
-from rlrun.types import MASK, Batch, Metrics
+from rlrun.types import MASK, Batch, Metrics, Obs
 
 
 @register("intrinsic", "rnd")
@@ -118,7 +118,7 @@ class RndInputs(nn.Module):
         if self.standardises:
             self.statistics.publish()
 
-    def forward(self, obs: Any) -> Any:
+    def forward(self, obs: Any) -> Obs:
         if self.parts:
             return {key: part(obs[key]) for key, part in self.parts.items()}
         if not self.standardises:

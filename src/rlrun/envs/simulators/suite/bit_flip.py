@@ -6,6 +6,7 @@ from torch import Tensor
 
 from rlrun.core.random import Stream
 from rlrun.envs.simulators.torch_env import State, TorchEnv
+from rlrun.types import Obs
 
 MOST_BITS = 62  # a string of bits is one int64
 
@@ -34,7 +35,7 @@ class TorchBitFlip(TorchEnv):
         bits, goal = state["bits"] ^ self.tables["flip"][action], state["goal"]
         return {"bits": bits, "goal": goal}, (bits == goal).float() - 1.0, bits == goal
 
-    def observe(self, state: State) -> dict[str, Tensor]:
+    def observe(self, state: State) -> Obs:
         bits, goal = self._digits(state["bits"]), self._digits(state["goal"])
         return {"observation": bits, "achieved_goal": bits, "desired_goal": goal}
 
