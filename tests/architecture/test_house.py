@@ -56,8 +56,6 @@ __main__
 """
 LEVEL = {room: level for level, line in enumerate(LAYERS.split("\n")) for room in line.split()}
 UPWARD = {  # what is imported from above, with the reason
-    "cluster/server.py imports cli.main": "starts commands",
-    "cluster/task.py imports cli.main": "starts commands",
     "config/jobs.py imports run.assemble.around_algorithm": "which loops an algorithm takes is known to its parts",
     "schedules/numbers.py imports config.check": "finds values by dotted keys",
 }
@@ -65,7 +63,7 @@ UPWARD = {  # what is imported from above, with the reason
 # Folder or module -> the only folders and modules that may import it.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
-    "cli": ("cli/", "__main__.py", "cluster/server.py", "cluster/task.py", "python.py"),
+    "cli": ("cli/", "__main__.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
     "run": (
@@ -362,3 +360,13 @@ def test_reductions_over_rows_go_through_functional_losses() -> None:
             if reduced:
                 found[str(short)] = reduced
     assert found == NOT_OVER_ROWS
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """Each part has a `Config` of its own; any other name stands for one class."""
+    homes: dict[str, list[str]] = {}
+    for short, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name != "Config":
+                homes.setdefault(node.name, []).append(str(short))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

@@ -32,7 +32,7 @@ class KilledError(Exception):
 
 def cluster(**changes: object) -> Slurm:
     values = sources.content(sources.CONF / "submit" / "slurm.yaml")
-    return Slurm(parse(SlurmConfig, values | changes, "submit"))
+    return Slurm(parse(SlurmConfig, values | changes, "submit"), main)
 
 
 def all_ended(cluster: Slurm, count: int) -> list[Ended]:

@@ -98,7 +98,7 @@ def test_live_display_scrolls_lines_above_the_panel(found: Stored) -> None:
         terminal = Console(
             file=file, force_terminal=True, width=90, height=30, no_color=no_color, color_system="standard"
         )
-        live = display.Live(SweepView(found.path, found.cfg, COURSES, 27), terminal)
+        live = display.SweepPanel(SweepView(found.path, found.cfg, COURSES, 27), terminal)
         trials = Trials(["HalfCheetah"], 2, 2)
         for event in journal.read(found.path / "journal.jsonl"):
             trials.apply(event)
@@ -115,7 +115,7 @@ def test_live_display_scrolls_lines_above_the_panel(found: Stored) -> None:
 
 def test_pipe_gets_plain_lines(found: Stored, capsys: pytest.CaptureFixture[str]) -> None:
     shown = display.open_display(SweepView(found.path, found.cfg, COURSES, 27))
-    assert isinstance(shown, display.Lines)
+    assert isinstance(shown, display.SweepLines)
     trials = Trials(["HalfCheetah"], 2, 2)
     for event in journal.read(found.path / "journal.jsonl"):
         trials.apply(event)

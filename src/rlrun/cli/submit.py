@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import lock
+from rlrun.cli import main
 from rlrun.cli.columns import print_columns
 from rlrun.cli.grid_display import GridDisplay, open_grid_display
 from rlrun.cli.multirun import IN_USE, TRAINING, WAITING, GridJob, JobGrid
@@ -29,7 +30,7 @@ def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str
     if isinstance(submission.cfg, RayConfig):
         submission.cfg.check_lasting()
     commands = _commands(jobs, config_dirs)
-    cluster = submission.cluster()
+    cluster = submission.cluster(main)
     if isinstance(submission.cfg, LocalConfig):
         return _train_all(JobGrid(jobs, commands), cluster, submission.cfg.workers)
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun import files
+from rlrun.cli import main
 from rlrun.cli.columns import print_columns
 from rlrun.config import check
 from rlrun.errors import ConfigError, RunError, nearest, printable
@@ -142,7 +143,7 @@ def _cluster(submission: "Submission | None") -> "Cluster":
 
     if submission is None:
         return local()
-    return submission.cluster()
+    return submission.cluster(main)
 
 
 def _submit_driver(path: Path, words: Sequence[str], cfg: "SlurmConfig") -> int:
@@ -152,7 +153,7 @@ def _submit_driver(path: Path, words: Sequence[str], cfg: "SlurmConfig") -> int:
 
     words = [word for word in words if word.partition("=")[0] != DRIVER]
     command = Command(path.name, ["sweep", *words, f"{DRIVER}=here"], path.with_name(f"{path.name}.log"))
-    cluster = cfg.cluster()
+    cluster = cfg.cluster(main)
     if lock.holder(path) or cluster.adopt([command]):
         raise ConfigError(f"{path}: its driver is queued or running; rlrun sweep status {path}")
     id = cluster.submit([command])

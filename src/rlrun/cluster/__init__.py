@@ -1,8 +1,14 @@
 """Where runs are started: processes of this machine, jobs of Slurm, actors of Ray."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+Main = Callable[[Sequence[str]], int]
+"""Runs `rlrun *words` and returns its exit code: `rlrun.cli.main`.
+
+A cluster is below the commands. It is handed this function, or starts the programs `rlrun.cli.server` and
+`rlrun.cli.task`."""
 
 
 class Command(NamedTuple):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from rlrun import files
-from rlrun.cluster import Cluster, Command, Ended
+from rlrun.cluster import Cluster, Command, Ended, Main
 from rlrun.settings import PositiveInt, config
 
 
@@ -21,7 +21,7 @@ class LocalConfig:
 
     workers: PositiveInt
 
-    def cluster(self) -> Cluster:
+    def cluster(self, main: Main) -> Cluster:
         return local()
 
 
@@ -96,7 +96,7 @@ class Forks(Local):
     def start(self, command: Command) -> None:
         if self._server is None:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "rlrun.cluster.server"],
+                [sys.executable, "-m", "rlrun.cli.server"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
             )  # fmt: skip
         self._running.append(command.name)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlrun.cluster import Cluster, Command
+from rlrun.cluster import Cluster, Command, Main
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.errors import ConfigError, one_line
 from rlrun.imports import check_extra
@@ -31,7 +31,7 @@ class RayConfig:
     cpus: PositiveInt
     gpus: NonNegativeFloat
 
-    def cluster(self) -> Cluster:
+    def cluster(self, main: Main) -> Cluster:
         return Ray(self)
 
     def check_lasting(self) -> None:
@@ -109,7 +109,7 @@ class Runner:
         import ray
 
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rlrun.cluster.task", log, *words],
+            [sys.executable, "-P", "-m", "rlrun.cli.task", log, *words],
             cwd=folder, stdin=subprocess.DEVNULL, start_new_session=os.name == "posix",
         )  # fmt: skip
         self.itself = ray.get_runtime_context().current_actor

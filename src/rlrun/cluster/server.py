@@ -14,14 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rlrun.cluster import Main
 from rlrun.cluster.task import redirect
 
 POLL_S = 0.02
 INTERRUPT = (signal.SIGINT,)
 
 
-def serve() -> None:
+def serve(main: Main) -> None:
     """Serves requests until stdin ends or an interrupt is complete."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which sends a request
     _warm_up()
     running: dict[int, str] = {}
     waiting = b""
@@ -37,7 +39,7 @@ def serve() -> None:
                     for pid in running:
                         os.kill(pid, signal.SIGINT)
                 else:
-                    running[_started(request)] = request["name"]
+                    running[_started(main, request)] = request["name"]
         for pid, code in _ended(running):
             print(json.dumps({"name": running.pop(pid), "exit_code": code}), flush=True)
 
@@ -52,7 +54,7 @@ def _warm_up() -> None:
     gc.freeze()  # a collection in a fork would copy the memory that it shares
 
 
-def _started(request: dict[str, Any]) -> int:
+def _started(main: Main, request: dict[str, Any]) -> int:
     """Forks a command and returns its process id."""
     signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)  # until the command has a handler; else it could be lost
     pid = os.fork()
@@ -65,8 +67,6 @@ def _started(request: dict[str, Any]) -> int:
         redirect(Path(request["log"]))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
-        from rlrun.cli import main
-
         code = main(request["words"])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -86,8 +86,3 @@ def _ended(running: dict[int, str]) -> list[tuple[int, int]]:
         if done:
             found.append((pid, os.waitstatus_to_exitcode(status)))
     return found
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which sends a request
-    serve()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from rlrun.cluster import Cluster, Command
+from rlrun.cluster import Cluster, Command, Main
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.cluster.task import run
 from rlrun.errors import ConfigError, RunError, one_line
@@ -61,8 +61,8 @@ class SlurmConfig:
     setup: list[str]
     options: dict[str, Any]
 
-    def cluster(self) -> Cluster:
-        return Slurm(self)
+    def cluster(self, main: Main) -> Cluster:
+        return Slurm(self, main)
 
     @property
     def minutes(self) -> int:
@@ -73,11 +73,11 @@ class SlurmConfig:
 class Slurm(Scheduler):
     """Jobs of Slurm, or of submitit's local executor."""
 
-    def __init__(self, cfg: SlurmConfig):
+    def __init__(self, cfg: SlurmConfig, main: Main):
         """Raises ConfigError if submitit is not installed or this machine has no Slurm."""
         check_extra("slurm", "submit=slurm")
         super().__init__()
-        self.cfg = cfg
+        self.cfg, self.main = cfg, main
         self.processes: dict[str, Any] = {}  # jobs of submitit's local executor, by label
         if cfg.executor == "slurm":
             self._check_programs()
@@ -89,7 +89,7 @@ class Slurm(Scheduler):
         logs = [str(command.log.absolute()) for command in commands]
         try:
             with _outside_of_a_job(), contextlib.redirect_stderr(io.StringIO()):  # submitit prints the error, too
-                jobs = executor.map_array(Task(), words, logs)
+                jobs = executor.map_array(Task(self.main), words, logs)
         except (RuntimeError, OSError) as error:
             lines = str(error).splitlines() or ["failed"]
             raise RunError(f"sbatch: {lines[-1].removeprefix('sbatch: ')}") from None
@@ -162,10 +162,13 @@ class Slurm(Scheduler):
 
 
 class Task:
-    """What a job of submitit calls: `rlrun *words`. It has no state, so that only the words travel."""
+    """What a job of submitit calls: `rlrun *words`. Only the words, and the name of the function `main`, travel."""
+
+    def __init__(self, main: Main):
+        self.main = main
 
     def __call__(self, words: list[str], log: str) -> None:
-        code = run(words, Path(log))
+        code = run(self.main, words, Path(log))
         if code:
             sys.exit(code)  # so that Slurm lists the job as failed
 
@@ -173,7 +176,7 @@ class Task:
         """Returns what a requeued job calls: the same, because the run has written a snapshot."""
         from submitit.core.utils import DelayedSubmission
 
-        return DelayedSubmission(Task(), words, log)
+        return DelayedSubmission(self, words, log)
 
 
 @contextlib.contextmanager

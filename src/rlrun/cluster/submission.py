@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlrun.cluster import Cluster
+from rlrun.cluster import Cluster, Main
 from rlrun.cluster.local import LocalConfig
 from rlrun.cluster.ray import RayConfig
 from rlrun.cluster.slurm import SlurmConfig
@@ -31,9 +31,9 @@ class Submission:
     values: dict[str, Any]  # all settings
     cfg: Settings
 
-    def cluster(self) -> Cluster:
+    def cluster(self, main: Main) -> Cluster:
         """Returns the cluster. Raises ConfigError if it cannot be used here."""
-        return self.cfg.cluster()
+        return self.cfg.cluster(main)
 
     @property
     def driver(self) -> SlurmConfig | None:

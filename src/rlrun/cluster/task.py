@@ -1,6 +1,6 @@
 """A command that a scheduler starts. Its output goes to its log; its exit code goes to a file beside the log.
 
-`python -m rlrun.cluster.task LOG WORDS...` runs one. The process that submitted it may have ended long ago.
+The process that submitted it may have ended long ago.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlrun import files
+from rlrun.cluster import Main
 from rlrun.errors import ConfigError
 from rlrun.snapshot.atomic import replace_text
 
@@ -52,13 +53,11 @@ def redirect(log: Path) -> None:
         os.dup2(source, target)
 
 
-def run(words: Sequence[str], log: Path) -> int:
+def run(main: Main, words: Sequence[str], log: Path) -> int:
     """Runs `rlrun *words` in this process, and returns its exit code.
 
     A command that a signal stopped leaves no exit code: its scheduler, or else the driver, starts it again.
     """
-    from rlrun.cli import main
-
     redirect(log)
     try:
         code = main(words)
@@ -69,7 +68,3 @@ def run(words: Sequence[str], log: Path) -> int:
     if code <= SIGNALLED:
         replace_text(exit_file(log), f"{code}\n")
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(run(sys.argv[2:], Path(sys.argv[1])))

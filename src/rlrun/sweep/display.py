@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlrun.telemetry.panel import Glyphs
 
 
-class Display(Protocol):
+class SweepDisplay(Protocol):
     """One form of the console of a sweep."""
 
     def say(self, event: Event, trials: Trials) -> None:
@@ -31,7 +31,7 @@ class Display(Protocol):
         """Is called when the driver has ended, for whatever reason."""
 
 
-class Lines:
+class SweepLines:
     """Prints lines without control codes, for log files and pipes."""
 
     def say(self, event: Event, trials: Trials) -> None:
@@ -46,7 +46,7 @@ class Lines:
         """Prints nothing."""
 
 
-class Live:
+class SweepPanel:
     """A panel at the bottom of the terminal. Lines scroll above it."""
 
     def __init__(self, view: SweepView, terminal: "RichConsole"):
@@ -82,13 +82,13 @@ class Live:
         return panel(self._view, width, self._screen.height, glyphs)
 
 
-def open_display(view: SweepView) -> Display:
+def open_display(view: SweepView) -> SweepDisplay:
     """Returns the form of console that fits stdout."""
     replace_unknown_letters()
     terminal = terminal_of_stdout()
     if terminal is None:
-        return Lines()
-    return Live(view, terminal)
+        return SweepLines()
+    return SweepPanel(view, terminal)
 
 
 def lines(event: Event, trials: Trials) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError, closest, did_you_mean
 from rlrun.sweep import ends, folder, journal, rungs, space, untrusted
 from rlrun.sweep.branching import SCHEDULE, BranchingRuns, schedule
-from rlrun.sweep.display import Display
+from rlrun.sweep.display import SweepDisplay
 from rlrun.sweep.driver import Driver, Strategy
 from rlrun.sweep.events import apply_all
 from rlrun.sweep.population import Population
@@ -66,7 +66,7 @@ class Plan:
         file = self.path / journal.NAME
         return apply_all(trials, journal.read(file), self.cfg, self.space, before, file)
 
-    def driver(self, cluster: Cluster, display: Display) -> Driver:
+    def driver(self, cluster: Cluster, display: SweepDisplay) -> Driver:
         """Returns a driver that goes on from the journal. display: shows what happens."""
         trials = self.trials(partial(ask_again, self.search))
         book = journal.Journal(self.path / journal.NAME)
