@@ -15,7 +15,7 @@ from torch import nn
 from rlrun.config import check
 from rlrun.errors import ConfigError, RunError
 from rlrun.schedules.learning_rate import LARGEST
-from rlrun.schedules.shape import SHAPES, Geometric, Piecewise, Shape
+from rlrun.schedules.shape import SHAPES, GeometricSchedule, PiecewiseSchedule, Shape
 from rlrun.settings import ScheduledValue, is_schedule, number_fault, parse, parts_of, registry, scheduled_of
 from rlrun.types import Context, Metrics
 
@@ -35,7 +35,7 @@ class ScheduledNumber:
         self.start, self.shape, self.key, self.cls, self.setting = start, shape, key, cls, setting
         self.in_place = setting == f"algo.{key}"
         self.is_whole = all(self.type_fault(math.nextafter(start, bound)) for bound in (-math.inf, math.inf))
-        self.grows = isinstance(shape, Geometric) and shape.factor > 1  # has no end that could be checked here
+        self.grows = isinstance(shape, GeometricSchedule) and shape.factor > 1  # has no end that could be checked here
         for value in shape.reached(start):
             if fault := self.fault(value):
                 raise ConfigError(fault)
@@ -122,7 +122,7 @@ class Schedules(nn.Module):
         """
         began = Context(ctx.updates, tick_start, ctx.progress)
         for number in self.numbers.values():
-            if isinstance(number.shape, Piecewise):
+            if isinstance(number.shape, PiecewiseSchedule):
                 number.update(began)
             else:
                 number.update(ctx)
@@ -130,7 +130,7 @@ class Schedules(nn.Module):
     def last_points(self) -> Iterator[tuple[str, int]]:
         """Yields the setting of each piecewise schedule with the step of its last value."""
         for number in self.numbers.values():
-            if isinstance(number.shape, Piecewise) and number.shape.at:
+            if isinstance(number.shape, PiecewiseSchedule) and number.shape.at:
                 yield number.setting, number.shape.at[-1]
 
     def report(self) -> Metrics:

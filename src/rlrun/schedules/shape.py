@@ -41,7 +41,7 @@ class Shape(Protocol):
 
 
 @config
-class Linear:
+class LinearSchedule:
     """Changes linearly to `end` within the first `fraction` of the run."""
 
     end: float
@@ -55,8 +55,8 @@ class Linear:
 
 
 @config
-class RandomStart(Linear):
-    """Is 1 for the first `start_steps` environment steps, and then as `Linear`."""
+class RandomStartSchedule(LinearSchedule):
+    """Is 1 for the first `start_steps` environment steps, and then as `LinearSchedule`."""
 
     start_steps: NonNegativeInt
 
@@ -70,7 +70,7 @@ class RandomStart(Linear):
 
 
 @config
-class Exponential:
+class ExponentialSchedule:
     """Decays exponentially to `end`, with a time constant of `steps` environment steps."""
 
     end: float
@@ -86,7 +86,7 @@ class Exponential:
 
 
 @config
-class Geometric:
+class GeometricSchedule:
     """Is multiplied by `factor` every `updates` updates."""
 
     factor: PositiveFloat
@@ -105,7 +105,7 @@ class Geometric:
 
 
 @config
-class Inverse:
+class InverseSchedule:
     """Is divided by 1 + decay * i after i updates; i starts again at 0 every `restart_every` updates, if it is set."""
 
     decay: NonNegativeFloat
@@ -122,7 +122,7 @@ class Inverse:
 
 
 @config
-class Piecewise:
+class PiecewiseSchedule:
     """Has the value values[i] in the ticks that begin at the environment step at[i] or later, and the start before."""
 
     values: list[float]
@@ -145,10 +145,10 @@ class Piecewise:
 
 
 SHAPES: dict[str, type[Shape]] = {
-    "linear": Linear,
-    "random_start": RandomStart,
-    "exponential": Exponential,
-    "geometric": Geometric,
-    "inverse": Inverse,
-    "piecewise": Piecewise,
+    "linear": LinearSchedule,
+    "random_start": RandomStartSchedule,
+    "exponential": ExponentialSchedule,
+    "geometric": GeometricSchedule,
+    "inverse": InverseSchedule,
+    "piecewise": PiecewiseSchedule,
 }
