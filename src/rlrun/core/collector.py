@@ -9,7 +9,7 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.errors import RunError
-from rlrun.types import Batch, Spec, Step, carried
+from rlrun.types import Batch, Obs, Spec, Step, carried
 
 LONGEST_EPISODE = 10_000  # steps of an episode that a loop of whole episodes waits for, without a longer time limit
 
@@ -17,7 +17,7 @@ LONGEST_EPISODE = 10_000  # steps of an episode that a loop of whole episodes wa
 class Timestep(NamedTuple):
     """One step of all environments: the observation acted on, the action, and the result."""
 
-    obs: Any  # observation before the step
+    obs: Obs  # observation before the step
     action: Tensor
     extras: Batch  # from agent and add-ons, to be stored with the step
     first: Tensor  # [num_envs] bool: `obs` is the first of an episode

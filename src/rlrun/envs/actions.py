@@ -13,7 +13,7 @@ from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.choices import choices, uniform
 from rlrun.spaces import MixedSpace, columns
-from rlrun.types import Spec
+from rlrun.types import Obs, Spec
 
 LOW, HIGH = np.float32(-1), np.float32(1)
 ROUNDING = 1e-6  # how far a recorded action may be from the only allowed value, relative to 1 or to that value
@@ -199,7 +199,7 @@ def single(space: gym.Space, actions: object, index: int) -> object:
     return nested(space, (part[index] for part in values(space, actions)))
 
 
-def sampled(spec: Spec, obs: Any, random: Stream, device: torch.device) -> Tensor:
+def sampled(spec: Spec, obs: Obs, random: Stream, device: torch.device) -> Tensor:
     """Returns random actions [num_envs, ...] in the agent's units, drawn from a stream.
 
     They are uniform over the legal actions, or standard normal if a bound is infinite. obs: the current observations,

@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from rlrun.envs.autoreset import Arrays
 from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import ConfigError
 from rlrun.types import Info
@@ -62,7 +63,7 @@ class EnvPool(GymVectorEnv):
         self.continues = np.zeros(self.num_envs, bool)
         return self.pool.reset()[0], {}
 
-    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
+    def step(self, actions: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Info]:
         obs, reward, terminated, truncated, infos = self.pool.step(actions)
         if self.has_lives:
             resetting = self.continues

@@ -78,7 +78,7 @@ def examine(pipe: Connection, index: int, recipe: Recipe, things: contextlib.Exi
     report(pipe, self_test(replace(recipe, masked=masked, log_info=())), recipe.kwargs)
 
 
-def report(pipe: Connection, found: Any, arguments: dict[str, Any]) -> None:
+def report(pipe: Connection, found: object, arguments: dict[str, object]) -> None:
     """Runs in a worker: sends a result, with the versions and files that it depends on."""
     pipe.send(((found, *verdicts.needs(arguments)), None))
 

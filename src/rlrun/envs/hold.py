@@ -1,6 +1,6 @@
 """A wrapper with which an agent chooses how long to hold each action (Sharma et al. 2017, arXiv 1702.06054)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, SupportsFloat
 
 import gymnasium as gym
@@ -61,7 +61,7 @@ class Hold(Requires, gym.Wrapper):
             self.random = np.random.default_rng(seed)
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[object, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Sequence[object]) -> tuple[object, SupportsFloat, bool, bool, Info]:
         k, held_action = action
         limit = int(np.asarray(k).item()) + 1
         total: Any = 0.0

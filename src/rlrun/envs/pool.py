@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from rlrun.envs.actions import single
-from rlrun.envs.autoreset import put
+from rlrun.envs.autoreset import Arrays, put
 from rlrun.envs.make import Recipe
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
 from rlrun.envs.wrappers import CONTINUES
@@ -25,7 +25,7 @@ class VectorPool(VectorEnv):
     until `start` replaces it. Until then its row has reward 0, is truncated, and keeps the last observation.
     """
 
-    observations: Any  # the current observations, [num_envs, ...], in memory that every step overwrites
+    observations: Arrays  # the current observations, [num_envs, ...], in memory that every step overwrites
     replay_limit_s = math.inf  # time limit for replaying a stored episode
 
     def __init__(self, recipes: list[Recipe], form: Form):
@@ -67,7 +67,7 @@ class VectorPool(VectorEnv):
             actions = [single(self.single_action_space, actions, index) for index in range(self.num_envs)]
         self.begun = self._call_each("advance", actions, idle=self.idle)
 
-    def step(self, actions: object) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
+    def step(self, actions: object) -> tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Info]:
         """Steps all environments, or completes the step that `begin` started."""
         if self.begun is None:
             self.begin(actions)

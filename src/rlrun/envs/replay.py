@@ -28,7 +28,7 @@ class RecordedEpisode:
         self.before = before  # from `save_before_reset`; None if it is the first episode of a new environment
         self.seed, self.options = seed, options  # arguments of the reset
         self.actions = bytearray()
-        self.obs: Any = None  # the last observation
+        self.obs: object = None  # the last observation
 
     def add(self, action: object) -> None:
         if len(self.actions) <= MAX_BYTES:

@@ -5,7 +5,7 @@ It also compares episodes with equal seeds.
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
@@ -189,12 +189,12 @@ def _saved_together(one: Any, other: Any) -> str:
 class Played(NamedTuple):
     """The record of some steps."""
 
-    seen: list[Any]  # observations and rewards as bytes, and the flags terminated and truncated
+    seen: Sequence[object]  # observations and rewards as bytes, and the flags terminated and truncated
     actions: list[object]
-    obs: Any  # the last observation
+    obs: object  # the last observation
 
 
-def _play(env: EnvSlot, obs: Any, actions: list[Any] | gym.Space, reset_at: int | None = None) -> Played:
+def _play(env: EnvSlot, obs: object, actions: list[object] | gym.Space, reset_at: int | None = None) -> Played:
     """Takes STEPS steps from `obs` with `actions`, or with allowed actions drawn from a space.
 
     Resets the environment after step `reset_at` and wherever an episode ends.
@@ -214,7 +214,7 @@ def _play(env: EnvSlot, obs: Any, actions: list[Any] | gym.Space, reset_at: int 
     return Played(seen, taken, obs)
 
 
-def _play_together(env: gym.Env, obs: Any, actions: list[object] | gym.Space) -> Played:
+def _play_together(env: gym.Env, obs: object, actions: list[object] | gym.Space) -> Played:
     """Takes STEPS steps of a vector env with `actions`, or with actions drawn from a space."""
     if isinstance(actions, gym.Space):
         actions = [actions.sample() for _ in range(STEPS)]

@@ -38,7 +38,7 @@ from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
-from rlrun.types import MASK, Episode, Obs, Spec, Step
+from rlrun.types import MASK, Episode, Info, Obs, Spec, Step
 
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
@@ -510,7 +510,7 @@ class VectorEnv(nn.Module):
     def _executed(self, action: Tensor) -> np.ndarray:
         return self.actions.clip(action.cpu().numpy())
 
-    def _count(self, raw: Raw) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    def _count(self, raw: Raw) -> tuple[Tensor, Tensor, Info]:
         """Returns terminated, truncated (False for rows that are also terminated), and `Step.info`."""
         clock = self.clock
         info: dict[str, Any] = {"episodes": []}
@@ -649,7 +649,7 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
     return int(child.generate_state(1, np.uint32)[0] >> 1)
 
 
-def _numpy(obs: Any) -> Arrays:
+def _numpy(obs: Obs) -> Arrays:
     return mapped(lambda tensor: tensor.cpu().numpy().copy(), obs)
 
 

@@ -74,7 +74,7 @@ class TimedPipe:
             for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 end.setsockopt(socket.SOL_SOCKET, limit, struct.pack("@ll", seconds, micros))
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         try:
             self.pipe.send(message)
         except BlockingIOError as error:
@@ -129,7 +129,7 @@ class TimedPipe:
         return DiedError(self.index, f"its worker (pid {self.process.pid}) died, exit code {self.process.exitcode}")
 
 
-_running: list[Any] = []  # all workers of this process
+_running: list[BaseProcess] = []  # all workers of this process
 # workers ignore SIGTERM, so multiprocessing's own cleanup at exit would wait for them without end
 Finalize(None, lambda: end(_running), exitpriority=10)
 
@@ -168,7 +168,7 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
     return pipe
 
 
-def end(processes: list[Any]) -> None:
+def end(processes: list[BaseProcess]) -> None:
     """Kills workers and waits until they have ended."""
     begun = [process for process in processes if process.pid is not None]
     for process in begun:
@@ -197,7 +197,7 @@ class AsyncPool(VectorPool):
         self.recipes = recipes
         self.timeout_s, self.replay_limit_s = timeout_s, timeout_s / 2
         self.late = False  # whether one worker has used up the time limit, so that the others are not waited for
-        self.processes: list[Any] = []
+        self.processes: list[BaseProcess] = []
         self.pipes: list[TimedPipe] = []
         try:
             for index in range(len(recipes)):

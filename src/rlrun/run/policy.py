@@ -105,7 +105,7 @@ class Policy:
         return adapted | {MASK: masks}
 
 
-def _is_single(space: Space, obs: Any, name: str = "observation") -> bool:
+def _is_single(space: Space, obs: object, name: str = "observation") -> bool:
     """Returns True for one observation and False for a batch. Raises ValueError for any other form."""
     if not isinstance(space, spaces.Dict):
         return _is_single_array(space.shape or (), obs, name)

@@ -26,7 +26,7 @@ from rlrun.types import Batch, Obs, Spec
 class Seen(NamedTuple):
     """An observation with the action before it."""
 
-    obs: Any
+    obs: Obs
     previous: Tensor  # [batch, dims]; 0 at the first timestep of an episode
     first: Tensor  # [batch]; 1 at the first timestep of an episode
 

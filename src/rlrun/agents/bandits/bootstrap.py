@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
+from rlrun.core.parts import Parts
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.membership import belongs
 from rlrun.settings import Fraction, Units, config, register
@@ -25,7 +26,7 @@ class Bootstrap(NeuralGreedy):
         members: Units
         add_prob: Fraction
 
-    def build(self, parts: Any) -> None:
+    def build(self, parts: Parts) -> None:
         self.q = RewardHead(parts.torso(members=self.cfg.members), self.arms, self.cfg.members)
         self.num_features = self.q.torso.features
 

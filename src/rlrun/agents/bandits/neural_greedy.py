@@ -73,7 +73,7 @@ class NeuralGreedy(Agent):
         params = [param for param in self.parameters() if param.requires_grad]
         self.optim = Optim(params, cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
 
-    def build(self, parts: Any) -> None:
+    def build(self, parts: Parts) -> None:
         """Creates the network that predicts rewards, and sets `num_features`, the width of its last hidden layer."""
         self.q = RewardHead(parts.torso(), self.arms)
         self.num_features = self.q.torso.features

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.agents.bandits.regression import BayesianRegression
+from rlrun.core.parts import Parts
 from rlrun.functional.losses import batch_mean
 from rlrun.settings import PositiveFloat, PositiveInt, config, register
 from rlrun.types import Batch, Context, Metrics, Obs
@@ -28,7 +29,7 @@ class NeuralLinear(NeuralGreedy):
 
     num_added: Tensor  # flat index in the replay buffer of the first pull that is not yet part of the posterior
 
-    def build(self, parts: object) -> None:
+    def build(self, parts: Parts) -> None:
         super().build(parts)
         cfg = self.cfg
         self.register_buffer("num_added", torch.zeros(()).long())

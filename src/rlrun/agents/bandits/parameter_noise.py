@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
+from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.functional.losses import batch_mean
 from rlrun.settings import PositiveFloat, PositiveFraction, Scheduled, Size, config, register
@@ -30,7 +31,7 @@ class ParameterNoise(NeuralGreedy):
     noise_std: Tensor
     epsilon: Tensor
 
-    def build(self, parts: object) -> None:
+    def build(self, parts: Parts) -> None:
         super().build(parts)
         self.register_buffer("noise_std", torch.tensor(self.cfg.noise_std))
         self.register_buffer("epsilon", torch.as_tensor(self.cfg.epsilon), persistent=False)

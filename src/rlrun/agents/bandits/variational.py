@@ -5,13 +5,13 @@ call of `act`.
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
+from rlrun.core.parts import Parts
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.posteriors import normal_kl
 from rlrun.networks.stacked import Stacked
@@ -29,7 +29,7 @@ class Variational(NeuralGreedy):
         prior_std: PositiveFloat
         init_std: PositiveFloat
 
-    def build(self, parts: Any) -> None:
+    def build(self, parts: Parts) -> None:
         template = RewardHead(parts.torso(members=1), self.arms, members=1)
         flat = torch.cat([param.detach().reshape(-1) for param in template.parameters()])
         self.mean = nn.Parameter(flat)

@@ -20,7 +20,7 @@ from rlrun.functional.losses import average
 from rlrun.nested import flat, index
 from rlrun.settings import NStepReturns, config, register
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Spec
+from rlrun.types import Batch, Obs, Spec
 
 WINDOW = 1000  # updates after which the running mean of the entropy forgets
 
@@ -38,7 +38,7 @@ class EntropyReward(nn.Module):
     def __init__(self, cfg: Config, spec: Spec, agent: NStepReturns):
         super().__init__()
 
-    def within(self, batch: Batch, policy: Callable[[Any], Any], alpha: Tensor, source: Source) -> Batch:
+    def within(self, batch: Batch, policy: Callable[[Obs], Any], alpha: Tensor, source: Source) -> Batch:
         """Returns the batch with the entropy of the steps within the n-step returns added to `reward`.
 
         policy: returns the distributions of actions for observations.
@@ -95,7 +95,7 @@ class EveryStepEntropy(BootstrapEntropy):
         self.register_buffer("discount", discount, persistent=False)  # [n_step - 1, 1]
 
     @torch.no_grad()
-    def within(self, batch: Batch, policy: Callable[[Any], Any], alpha: Tensor, source: Source) -> Batch:
+    def within(self, batch: Batch, policy: Callable[[Obs], Any], alpha: Tensor, source: Source) -> Batch:
         if not self.num_next_steps:
             return batch
         batch = dict(batch)

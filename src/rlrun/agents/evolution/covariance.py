@@ -1,7 +1,5 @@
 """Covariance matrices of a Gaussian search distribution over P parameters: full or diagonal."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +31,7 @@ class Full(nn.Module):
         std = self.values.sqrt()
         return y @ self.B / std @ self.B.T
 
-    def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
+    def add(self, keep: float | Tensor, rows: Tensor, weights: Tensor) -> None:
         """Updates C <- keep C + sum_i weights_i rows_i rows_i^T, with weights [n] and rows [n, P].
 
         B and values do not change until `decompose` is called.
@@ -70,7 +68,7 @@ class Separable(nn.Module):
     def whiten(self, y: Tensor) -> Tensor:
         return y / self.C.sqrt()
 
-    def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
+    def add(self, keep: float | Tensor, rows: Tensor, weights: Tensor) -> None:
         variances = keep * self.C + weights @ rows**2
         self.C.copy_(variances.clamp(min=torch.finfo().tiny))
 

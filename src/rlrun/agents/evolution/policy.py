@@ -6,6 +6,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
@@ -20,7 +21,7 @@ class StackedPolicy(Stacked):
     actions are the outputs.
     """
 
-    def __init__(self, spec: Spec, parts: Any):
+    def __init__(self, spec: Spec, parts: Parts):
         space: Any = spec.action
         discrete = isinstance(space, Discrete)
         outputs = int(space.n) if discrete else space.shape[0]

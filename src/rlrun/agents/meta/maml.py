@@ -168,7 +168,7 @@ class MAML(Agent):
         return in_rows(kept) | {"tasks": weight.shape[1]}
 
 
-def in_rows(rollout: object) -> Any:
+def in_rows(rollout: Batch) -> Any:
     """Returns a batch [time, tasks, ...] as rows [tasks * time, ...], one task after the other."""
     return mapped(lambda x: x.transpose(0, 1).flatten(0, 1), rollout)
 

@@ -152,7 +152,7 @@ def _flat(space: Space, mask: Any) -> np.ndarray:
     return mask
 
 
-def _allowed(space: Space, action: Any, mask: Any) -> bool:
+def _allowed(space: Space, action: Any, mask: np.ndarray) -> bool:
     match space:
         case Discrete():
             return bool(mask[action - space.start])

@@ -5,8 +5,6 @@ rlrun train algo=./my_algo/my_algo.py env=CartPole env.num_envs=8
 rlrun show algo=./my_algo/my_algo.py
 """
 
-from typing import Any
-
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
@@ -19,7 +17,7 @@ from rlrun.functional.returns import gae
 from rlrun.nested import flat
 from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, config, register
-from rlrun.types import Batch, Context, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
 @register("algo", "my_algo")
@@ -48,7 +46,7 @@ class MyAlgo(Agent):
         self.act_noise = parts.stream("act")  # a stream of random numbers, which resumes exactly
 
     @policy
-    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+    def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Returns actions [num_envs, ...] for observations [num_envs, ...], and extras to store with the step."""
         dist = self.policy(obs)
         if not explore:

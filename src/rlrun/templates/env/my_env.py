@@ -26,7 +26,9 @@ class MyEnv(gym.Env):
         self.radius = radius
         self.max_steps = max_steps
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Starts an episode. All random numbers come from `self.np_random`, so that seeds repeat and runs resume."""
         super().reset(seed=seed)
         self.steps = 0
@@ -34,7 +36,7 @@ class MyEnv(gym.Env):
         self.goal = self.np_random.uniform(-1.0, 1.0, 2)
         return self._observation(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Returns observation, reward, terminated (the task has ended), truncated (out of time) and info."""
         self.steps += 1
         velocity = self.speed * np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0)
@@ -47,5 +49,5 @@ class MyEnv(gym.Env):
             info["is_success"] = terminated  # logged as a success rate
         return self._observation(), -distance, terminated, truncated, info
 
-    def _observation(self) -> Any:
+    def _observation(self) -> np.ndarray:
         return np.concatenate([self.position, self.goal]).astype(np.float32)

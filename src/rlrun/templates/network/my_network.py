@@ -4,8 +4,6 @@ pytest my_network/
 rlrun train algo=ppo env=CartPole network=./my_network/my_network.py
 """
 
-from typing import Any
-
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from rlrun.networks.linear import Linear
 from rlrun.networks.torsos import LinearTorso
 from rlrun.settings import PositiveInt, Units, config, register
+from rlrun.types import Obs
 
 
 @register("network", "my_network")
@@ -36,7 +35,7 @@ class MyNetwork(nn.Module):
         self.gates = nn.ModuleList(Linear(width, cfg.units, members) for width in widths)
         self.features = cfg.units  # size of the output; every network must set it
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Obs) -> Tensor:
         """Returns features [batch, features], or [members, batch, features] of an ensemble."""
         x = self.flat(*inputs)
         for layer, gate in zip(self.layers, self.gates, strict=True):
