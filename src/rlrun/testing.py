@@ -404,7 +404,7 @@ def _is_of_stream(agent: Any, name: str) -> bool:
     return isinstance(agent.get_submodule(name.rpartition(".")[0]), Stream)
 
 
-def _arrays(seen: list[Any]) -> list[Any]:
+def _arrays(seen: list[object]) -> list[object]:
     """Returns the leaves of observations and rewards, in order."""
     found = []
     for item in seen:

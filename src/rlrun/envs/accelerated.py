@@ -52,7 +52,7 @@ class Simulator(Protocol):
     def get_extra_state(self) -> Tree:
         """Returns everything that determines the next steps, as NumPy arrays."""
 
-    def set_extra_state(self, tree: Any) -> None: ...
+    def set_extra_state(self, tree: object) -> None: ...
 
 
 class Accelerated(nn.Module):

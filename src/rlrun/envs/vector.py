@@ -100,7 +100,7 @@ class VectorEnv(nn.Module):
         else:
             self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
-        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
+        self.origin: dict[str, object] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
         self.tasks = Tasks({}, seed, venv.num_envs)
         self.goal_rewards: GoalRewards | None = None  # None if there are no single environments
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data

@@ -1,7 +1,6 @@
 """Describes an exported policy: names, shapes and dtypes of its tensors, spaces, origin, versions."""
 
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -52,7 +51,7 @@ def space(described: Space) -> dict[str, object]:
     return kind | {"shape": list(described.shape or ()), "dtype": str(described.dtype)}
 
 
-def bound(limits: np.ndarray) -> Any:
+def bound(limits: np.ndarray) -> object:
     """Returns the bounds of a Box: one number if all are equal, else nested lists; None stands for no bound."""
     finite = limits.astype(object)
     finite[~np.isfinite(limits.astype(np.float64))] = None

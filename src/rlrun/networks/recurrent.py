@@ -103,7 +103,7 @@ class Recurrent(Requires, nn.Module):
                 "rollouts, whose recurrent states are never outdated; set burn_in=0 and start=stored"
             )
 
-    def forward(self, obs: Any, *others: Any) -> Tensor:
+    def forward(self, obs: Any, *others: object) -> Tensor:
         if "row_index" in obs:
             output = self.replayed_output(obs)
         else:

@@ -38,7 +38,7 @@ class EntropyReward(nn.Module):
     def __init__(self, cfg: Config, spec: Spec, agent: NStepReturns):
         super().__init__()
 
-    def within(self, batch: Batch, policy: Callable[[Obs], Any], alpha: Tensor, source: Source) -> Batch:
+    def within(self, batch: Batch, policy: Callable[[Obs], object], alpha: Tensor, source: Source) -> Batch:
         """Returns the batch with the entropy of the steps within the n-step returns added to `reward`.
 
         policy: returns the distributions of actions for observations.
