@@ -17,7 +17,6 @@ from torch import Tensor
 from rlrun import testing
 from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.rollout import Rollout
-from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
@@ -25,6 +24,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.datasets.demonstrations import write
+from rlrun.dotted import leaves
 from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
 from rlrun.nested import index

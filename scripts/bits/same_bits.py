@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from bits.run_difference import run_difference
-from rlrun.config import check, sources
+from rlrun import dotted
+from rlrun.config import sources
 from rlrun.errors import ConfigError, RlrunError, nearest, printable
 from rlrun.formats import history
 from rlrun.rundir import METRICS
@@ -223,7 +224,7 @@ class Comparison:
                 return composed
             values = yaml.safe_load(composed.out)
             given = limits(values, self.steps) | {"trainer.engine": engine}
-            if check.lookup("algo.loop.data", values) is None:
+            if dotted.lookup("algo.loop.data", values) is None:
                 given["algo.loop.data"] = self.data.recorded(self.before, env)
             done = tree.run("train", *words, *settings(given, values), f"run_dir={run}")
             if done.code != BAD_INPUT:
@@ -252,13 +253,13 @@ def limits(values: dict[str, Any], steps: int) -> dict[str, Any]:
 
 def found(values: dict[str, Any], key: str, algo: str) -> Any:
     """Returns the value of a key, given by its current name, in a commit's config, or ABSENT."""
-    return check.lookup(name_of(key, values, algo), values)
+    return dotted.lookup(name_of(key, values, algo), values)
 
 
 def name_of(key: str, values: dict[str, Any], algo: str) -> str:
     """Returns the name that a key, given by its current name, has in the commit's config `values`."""
     for name in (key, *history.former_keys(key, algo)):
-        if check.lookup(name, values) is not check.ABSENT:
+        if dotted.lookup(name, values) is not dotted.ABSENT:
             return name
     return key
 
@@ -267,7 +268,7 @@ def settings(given: dict[str, Any], values: dict[str, Any] | None = None) -> lis
     """Returns the settings as `key=value` words, with the names of keys in the commit's config `values`, if given."""
     if values is not None:
         given = {name_of(key, values, values["algo"]["name"]): value for key, value in given.items()}
-    return [f"{key}={check.show(value)}" for key, value in given.items()]
+    return [f"{key}={dotted.show(value)}" for key, value in given.items()]
 
 
 def cases(names: Sequence[str]) -> list[Case]:

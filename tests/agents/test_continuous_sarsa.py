@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from toys import Values, equal, put, small, streams, train, weights
 
-from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.dotted import leaves
 from rlrun.errors import ConfigError
 from rlrun.run.evaluation import evaluate
 from rlrun.testing import check_acting, check_resuming

@@ -13,9 +13,10 @@ import pytest
 from made_runs import make_run
 
 import rlrun
+from rlrun import dotted
 from rlrun.cli import COMMANDS, main
 from rlrun.cli.completion import candidates
-from rlrun.config import check, environments, schema, sources
+from rlrun.config import environments, schema, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import composed
 from rlrun.config.keys import keys
@@ -102,7 +103,7 @@ def test_completion_reads_the_ids_of_gymnasium_once(tmp_path: Path, monkeypatch:
 def test_keys_are_those_of_the_composed_config(words: list[str]) -> None:
     composer = Composer(sources.folders())
     tree = composed(composer, [composer.read(word) for word in words], required=())[0].tree
-    expected = {key for key, _ in check.leaves(tree)}
+    expected = {key for key, _ in dotted.leaves(tree)}
     found = {key for key in keys(dict(word.split("=") for word in words), composer.folders) if "=" not in key}
     missing = {key for key in expected - found if not any(key.startswith(f"{known}.") for known in found)}
     assert not missing

@@ -4,6 +4,7 @@ from functools import cache
 
 import pytest
 
+from rlrun import dotted
 from rlrun.config import check, foreign_words, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import jobs
@@ -190,7 +191,7 @@ def composer():
 
 
 def keys_of(algo, env):
-    return {path for path in check.paths(tree(algo, env))}
+    return {path for path in dotted.paths(tree(algo, env))}
 
 
 @pytest.mark.parametrize("form", ["{}", "algo.{}", "trainer.{}"])
@@ -199,7 +200,7 @@ def test_options_of_other_libraries_lead_to_the_key_with_their_meaning(form):
         (origin, check.nearest_key(form.format(option), tree(algo)), key)
         for (origin, algo), options in OPTIONS.items()
         for option, key in options.items()
-        if check.lookup(form.format(option), tree(algo)) is check.ABSENT  # otherwise the word is valid here
+        if dotted.lookup(form.format(option), tree(algo)) is dotted.ABSENT  # otherwise the word is valid here
     ]
     wrong = [row for row in found if not (row[1] + " ").replace("?", " ").startswith(f"; did you mean {row[2]} ")]
     assert len(found) >= 100
@@ -211,7 +212,7 @@ def test_every_suggested_key_exists_for_some_algorithm():
     suggested = {candidate.partition(" ")[0] for found in names.values() for candidate in found}
     missing = suggested - keys_of("dqn", "Pong")
     hindsight = jobs(["algo=dqn", "env=BitFlip", "algo.buffer=hindsight"])[0].values
-    missing -= {path for path, _ in check.leaves(hindsight)}
+    missing -= {path for path, _ in dotted.leaves(hindsight)}
     for algo in dict.fromkeys([*MOST_KEYS, *sources.options("algo", sources.folders())]):
         if missing:
             missing -= keys_of(algo, "CartPole")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from own_files import forget
 
-from rlrun.config import check, sources
+from rlrun import dotted
+from rlrun.config import sources
 from rlrun.config.compose import Composer, literal
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -96,7 +97,7 @@ def is_used(words, key, value, config_dirs):
     (job,) = jobs(words, config_dirs=config_dirs)
     registry.load(job.values["plugins"])
     check_ranges(run_config(job.values))
-    return check.lookup(key, job.values) == value
+    return dotted.lookup(key, job.values) == value
 
 
 FILES = {  # where a file lies, its first lines, and the words that name it
@@ -195,7 +196,7 @@ def test_values_that_equal_their_defaults_are_no_faults(folder):
         tree = composer.compose([*words, "preset=none"]).tree
         known = [
             (key, value)
-            for key, value in check.leaves(tree)
+            for key, value in dotted.leaves(tree)
             if value is not None
             and key.partition(".")[0] in ("algo", "env", "trainer", "network")
             and not key.endswith((".name", "env.id"))

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from rlrun.cli import main
-from rlrun.config.check import leaves
 from rlrun.config.resumable import changed
 from rlrun.config.stored import config_text, read_config
+from rlrun.dotted import leaves
 from rlrun.errors import ConfigError
 from rlrun.formats import history
 from rlrun.formats.history import FORMAT

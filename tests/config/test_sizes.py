@@ -5,8 +5,9 @@ import shutil
 import pytest
 import yaml
 
+from rlrun import dotted
 from rlrun.cli import main
-from rlrun.config import check, resumable
+from rlrun.config import resumable
 from rlrun.config.jobs import jobs
 
 TOO_LARGE = [
@@ -109,7 +110,7 @@ def test_sizes_of_a_stored_config_are_bounded_alike(run, tmp_path, key, value, l
     shutil.copytree(run, tmp_path / "run")
     config = yaml.safe_load((run / "config.yaml").read_text())
     section, _, name = key.rpartition(".")
-    check.lookup(section, config)[name] = value
+    dotted.lookup(section, config)[name] = value
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
     assert main(["resume", str(tmp_path / "run"), "total_steps=16"]) == 2
     (said,) = capsys.readouterr().err.splitlines()

@@ -33,10 +33,10 @@ from toys import (
     weights,
 )
 
-from rlrun.config.check import ABSENT, leaves, lookup
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
+from rlrun.dotted import ABSENT, leaves, lookup
 from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError

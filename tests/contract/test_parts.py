@@ -10,9 +10,9 @@ import safetensors.torch
 import torch
 from toys import Values, equal, optims, put, small, toy, train
 
-from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.dotted import leaves
 from rlrun.run import postmortem
 from rlrun.rundir import RunDir
 from rlrun.testing import check_resuming, rows_until

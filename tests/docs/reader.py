@@ -11,9 +11,10 @@ from stat import S_ISDIR
 from own_files import forget
 from pages import snippets
 
+from rlrun import dotted
 from rlrun.cli import main
 from rlrun.cluster.submission import chosen
-from rlrun.config import check, sources
+from rlrun.config import sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import Job, jobs_of
 
@@ -78,7 +79,7 @@ def trained(words: list[str]) -> list[str]:
         return cut
     found = composed(cut)
     for key, value in CUTS.items():
-        if all(check.lookup(key, job.values) not in (check.ABSENT, None) for job in found):
+        if all(dotted.lookup(key, job.values) not in (dotted.ABSENT, None) for job in found):
             cut.append(f"{key}={value}")
     return [*cut, "logger=[]"]
 

@@ -9,6 +9,7 @@ import pytest
 from pages import ROOT
 from reader import composed
 
+from rlrun import dotted
 from rlrun.config import check, sources
 from rlrun.config.contents import Contents
 
@@ -42,7 +43,7 @@ def test_algorithm_page_has_its_sections_and_keys_that_exist(name: str) -> None:
     assert tuple(section for section in sections if section in SECTIONS) == SECTIONS
     (job,) = composed(shlex.split(command(name))[1:])
     for key in KEY.findall(text):
-        known = key in keys_of_parts() or check.lookup(key, job.values) is not check.ABSENT
+        known = key in keys_of_parts() or dotted.lookup(key, job.values) is not dotted.ABSENT
         assert known or check.is_open(key, job.values), key
 
 

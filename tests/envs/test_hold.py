@@ -15,9 +15,9 @@ from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
 from rlrun.agents.policy.columns import columns
 from rlrun.buffers.replay import Reading, Replay
 from rlrun.buffers.rollout import Rollout
-from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.dotted import leaves
 from rlrun.envs.hold import HELD, Hold
 from rlrun.envs.pool import SyncPool
 from rlrun.envs.slot import EnvSlot

@@ -13,11 +13,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toys import put, recorded, small, toy, train
 
-from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import read, write
+from rlrun.dotted import leaves
 from rlrun.envs import obs_adapter
 from rlrun.envs.actions import conversion, sampled, single
 from rlrun.envs.actions import values as values_of

@@ -20,8 +20,8 @@ from rows.processes import Board, warm
 from rows.runs import Disturbed
 from toys import Values, derived, put, recorded, small
 
-from rlrun.config.check import leaves, show
 from rlrun.config.jobs import jobs
+from rlrun.dotted import leaves, show
 from rlrun.run import lifecycle
 from rlrun.settings import parts_of, registry
 

@@ -10,11 +10,11 @@ import yaml
 from toys import ALGOS, Values, optims, put, recorded, small, train
 
 from rlrun.buffers.hindsight import Hindsight
-from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
+from rlrun.dotted import leaves
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
 from rlrun.testing import check_resuming

@@ -9,7 +9,7 @@ import yaml
 
 from rlrun.cli import main
 from rlrun.config import resumable
-from rlrun.config.check import lookup
+from rlrun.dotted import lookup
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
          "algo.loop.rollout_steps=10", "trainer.total_steps=20", "env.max_episode_steps=10",

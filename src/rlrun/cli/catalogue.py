@@ -9,10 +9,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from rlrun import dotted
 from rlrun.cli import learned
 from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
-from rlrun.config import check, sources
+from rlrun.config import sources
 from rlrun.config.contents import Contents
 from rlrun.errors import ConfigError, nearest
 
@@ -103,7 +104,7 @@ def _presets(files: dict[str, Path], contents: Contents) -> Iterator[tuple[str, 
     for name, file in files.items():
         tuned: dict[str, None] = {}
         for base in contents.based(f"preset/{name}"):
-            tuned |= dict.fromkeys(key for key, _ in check.leaves(base.values) if not key.startswith("trainer."))
+            tuned |= dict.fromkeys(key for key, _ in dotted.leaves(base.values) if not key.startswith("trainer."))
         keys = ", ".join(tuned) or "only the length of the run"
         yield name, learned.of_preset(name), _describe("preset", file), f"Sets {keys}."
 
@@ -237,7 +238,7 @@ def _show_space(words: Sequence[str]) -> int:
     print(f"{name}: {_describe(space.GROUP, sources.options(space.GROUP, folders)[name])}")
     rows = [("key", "range", "untuned", "meaning")]
     for dimension in found.dimensions:
-        value = check.show(check.lookup(dimension.key, composition.tree))
+        value = dotted.show(dotted.lookup(dimension.key, composition.tree))
         meaning = notes.get(dimension.key) or origins.get(dimension.key, ("", ""))[1]
         rows.append((dimension.key, dimension.text, value, meaning))
     print_columns(rows)
@@ -259,7 +260,7 @@ def _show_submission(words: Sequence[str]) -> Sequence[str]:
         origin = sources.label(file)
         if any(word == key or word.startswith(f"{key}.") for word in typed):
             origin = "command line"
-        rows.append((key, check.show(submission.values[name]), origin, meaning))
+        rows.append((key, dotted.show(submission.values[name]), origin, meaning))
     print(f"{submission.name}: {_describe(GROUP, file)}")
     print_columns(rows)
     return others
@@ -283,14 +284,14 @@ def _rows(
     values: dict[str, Any], origins: dict[str, tuple[str, str]], parts: dict[str, str]
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yields a row for every key. parts: the names of the parts that a section may have."""
-    for key, value in check.leaves(values):
+    for key, value in dotted.leaves(values):
         origin, meaning = origins.get(key, ("", ""))
         section = key.removesuffix(".name")
         if section != key and section in parts:
             meaning = meaning or f"a part, one of: {parts[section]}"
         if value is not None and key in ("name", "preset") and origin == sources.label(sources.CONF / "train.yaml"):
             origin = "algo and env"
-        yield key, check.show(value), origin, meaning
+        yield key, dotted.show(value), origin, meaning
 
 
 def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word"]) -> dict[str, tuple[str, str]]:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlrun import dotted
 from rlrun.config import check, environments, foreign_words, sources
 from rlrun.errors import ConfigError
 
@@ -124,11 +125,11 @@ def _setting(name: str, value: str | None, tree: dict[str, Any]) -> str | None:
     """
     name = foreign_words.plain(FLAGS.get(name, name))
     keys = [name]
-    if check.lookup(name, tree) is check.ABSENT:
+    if dotted.lookup(name, tree) is dotted.ABSENT:
         keys = check.same_meaning(name, tree)
     if not keys or " " in keys[0]:  # a key with a note takes another kind of value
         return None
-    known = check.lookup(keys[0], tree)
+    known = dotted.lookup(keys[0], tree)
     if value is None and isinstance(known, bool):
         value = "true"
     if value is None or isinstance(known, dict):

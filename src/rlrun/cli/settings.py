@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlrun.config import check
+from rlrun import dotted
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError, closest, did_you_mean, nearest
 
@@ -91,7 +91,7 @@ def _given(words: Sequence[str], values: Mapping[str, Any]) -> Iterator[tuple[st
     for key, value in values.items():
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        yield key, value, check.show(value)
+        yield key, value, dotted.show(value)
 
 
 def _known(rules: Mapping[str, Rule], open_keys: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlrun import files
+from rlrun import dotted, files
 from rlrun.cli import main
 from rlrun.cli.columns import print_columns
 from rlrun.config import check
@@ -72,7 +72,7 @@ def _default(value: Any) -> str:
     """Returns the default of a setting as the help shows it."""
     if value == check.MISSING:
         return "required"
-    return check.show(value)
+    return dotted.show(value)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -302,7 +302,7 @@ def _best(words: Sequence[str]) -> int:
     if not best:
         raise ConfigError(f"{path}: no trial has a score yet")
     for key, value in best[0].values.items():
-        print(printable(f"{key}={check.show(value)}"))
+        print(printable(f"{key}={dotted.show(value)}"))
     return 0
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rlrun import dotted
 from rlrun.cli.forms import check_form
 from rlrun.errors import ConfigError, printable
 from rlrun.run.signals import CODES
@@ -151,15 +152,13 @@ def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
 def _print(found: Sequence["Job"], package: str | None) -> int:
     import yaml
 
-    from rlrun.config import check
-
     for i, job in enumerate(found):
         tree: Any = job.values
         if package:
-            tree = check.lookup(package, job.values)
-        if tree is check.ABSENT:
+            tree = dotted.lookup(package, job.values)
+        if tree is dotted.ABSENT:
             raise ConfigError(f"--package {package}: no such section")
-        text = f"{check.show(tree)}\n"
+        text = f"{dotted.show(tree)}\n"
         if isinstance(tree, dict):
             text = yaml.safe_dump(tree, sort_keys=False)
         print("---\n" * (i > 0) + text, end="")

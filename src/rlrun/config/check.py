@@ -1,21 +1,18 @@
 """Checks keys, types and names of settings against the composed YAML. Every fault is one line."""
 
-import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from rlrun.config import foreign_words
+from rlrun.dotted import ABSENT, Tree, lookup, paths, show
 from rlrun.errors import closest, did_you_mean
-
-Tree = dict[str, Any]
 
 OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sections that accept keys not in the YAML
 # keys that may be typed in a short form, unless the value is a section
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
-ABSENT = object()
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # to a value by its full key; others may call a resolver, or be computed
 LARGEST = 100_000  # letters and entries of a config whose references were replaced by what they refer to
 
@@ -35,32 +32,6 @@ def is_open(key: str, tree: Tree) -> bool:
             return True
         section = section.rpartition(".")[0]
     return False
-
-
-def lookup(key: str, tree: Mapping[str, Any]) -> Any:
-    """Returns the value at a dotted key, or ABSENT."""
-    value: Any = tree
-    for part in key.split("."):
-        if not isinstance(value, dict) or part not in value:
-            return ABSENT
-        value = value[part]
-    return value
-
-
-def put(key: str, value: Any, tree: Tree) -> None:
-    """Sets the value at a dotted key, in place. Sections that are missing are added."""
-    *sections, name = key.split(".")
-    for section in sections:
-        tree = tree.setdefault(section, {})
-    tree[name] = value
-
-
-def replaced(tree: Mapping[str, Any], values: Mapping[str, Any]) -> Tree:
-    """Returns a copy of a tree with other values at dotted keys."""
-    changed = copy.deepcopy(dict(tree))
-    for key, value in values.items():
-        put(key, value, changed)
-    return changed
 
 
 def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
@@ -161,28 +132,6 @@ def missing(tree: Any, key: str = "") -> Iterator[str]:
         yield f"{key}: missing; give it a value with {key}=..."
 
 
-def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted key and the value of every setting. An empty section counts as a value."""
-    for name, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def show(value: Any) -> str:
-    """Returns a value as the user would type it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(show, value)) + "]"
-    return str(value)
-
-
 def same_meaning(name: str, tree: Tree) -> list[str]:
     """Returns the keys that correspond to another library's name, some with a note in brackets.
 
@@ -216,14 +165,6 @@ def nearest_key(key: str, tree: Tree) -> str:
     if near is None and section == "env":
         return f"; to set an argument of the environment's constructor, type env.kwargs.{name}"
     return did_you_mean(near and by_name[near])
-
-
-def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
-    """Yields the dotted keys of all sections and values."""
-    for name, value in tree.items():
-        yield f"{prefix}{name}"
-        if isinstance(value, dict):
-            yield from paths(value, f"{prefix}{name}.")
 
 
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:

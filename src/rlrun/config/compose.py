@@ -26,6 +26,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rlrun import dotted
 from rlrun.config import check, effects, loggers, sources
 from rlrun.config.contents import NO_ALGO, NO_ENV, Content, Contents, Default
 from rlrun.errors import ConfigError
@@ -129,7 +130,7 @@ def literal(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
     if not isinstance(value, str) or (PLAIN.fullmatch(value) and value.lower() not in KEYWORDS):
-        return check.show(value)
+        return dotted.show(value)
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)  # backslashes are letters, unless a quote follows them
     escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
     return f"'{escaped}'"
@@ -150,9 +151,9 @@ class Composition:
         for word in words:
             section, _, name = word.key.rpartition(".")
             if word.is_deletion:
-                del check.lookup(section, values)[name]
+                del dotted.lookup(section, values)[name]
             else:
-                _set(values, word.key, check.fitted(word.values[0], check.lookup(word.key, self.tree)))
+                _set(values, word.key, check.fitted(word.values[0], dotted.lookup(word.key, self.tree)))
         return _settle(values, self.choices, self.contents)
 
 
@@ -434,7 +435,7 @@ def _merge(tree: dict[str, Any], values: dict[str, Any], root: dict[str, Any]) -
 def _referred(value: Any, root: dict[str, Any]) -> Any:
     """Returns a copy of the section that a value refers to, as `${env.kwargs}` does, or the value itself."""
     if isinstance(value, str) and (reference := check.REFERENCE.fullmatch(value)):
-        return copy.deepcopy(check.lookup(reference[1], root))
+        return copy.deepcopy(dotted.lookup(reference[1], root))
     return value
 
 
@@ -447,7 +448,7 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
         inner = _referred(home.get(section), tree)
         if isinstance(inner, list):
             whole = ".".join(sections[: place + 1])
-            raise ConfigError(f"{key}: {whole} is a list; set the whole list, as in {whole}={check.show(inner)}")
+            raise ConfigError(f"{key}: {whole} is a list; set the whole list, as in {whole}={dotted.show(inner)}")
         home[section] = inner if isinstance(inner, dict) else {}
         home = home[section]
     if value == {}:
@@ -459,7 +460,7 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
 def _empty(tree: dict[str, Any], choices: dict[str, Any], contents: Contents) -> None:
     """Empties the sections that the user's preset sets to {}, because a merge with {} changes nothing."""
     preset = contents.of_user(f"preset/{contents.preset_file(choices.get('preset'))}")
-    for key, value in check.leaves(preset.values if preset else {}):
+    for key, value in dotted.leaves(preset.values if preset else {}):
         if value == {}:
             _set(tree, key, {})
 
@@ -470,7 +471,7 @@ def _forget(tree: dict[str, Any], choices: dict[str, Any], contents: Contents) -
     Such keys remain if an algorithm or preset sets keys of its default part, but the user chooses another part.
     """
     for group, name in choices.items():
-        section = check.lookup(group.replace("/", "."), tree)
+        section = dotted.lookup(group.replace("/", "."), tree)
         if "/" in group and isinstance(section, dict):
             for key in set(section) - contents.own_keys(f"{group}/{name}"):
                 del section[key]

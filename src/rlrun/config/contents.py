@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlrun import dotted
 from rlrun.config import check, declared, loggers, preset_files, sources
 from rlrun.config.declared import Declared
 from rlrun.errors import ConfigError, nearest
@@ -52,7 +53,7 @@ class Content(NamedTuple):
             found = ENTRY.fullmatch(single) if isinstance(single, str) else None
             names = name if isinstance(name, list) else [name or ""]
             if found is None or not all(isinstance(each, str) for each in names):
-                raise ConfigError(f"{self.place}: defaults: {check.show(entry)}: must be a name, or a group: name")
+                raise ConfigError(f"{self.place}: defaults: {dotted.show(entry)}: must be a name, or a group: name")
             yield Default(found["path"], found["package"], name, bool(found["override"]), bool(found["optional"]))
 
 
@@ -119,8 +120,8 @@ class Contents:
         """Returns the registered name of the class that an algorithm's file configures, or "" if it names none."""
         name = ""
         for file in self.based(f"algo/{algo}"):
-            named = check.lookup("algo.name", file.values)
-            if not file.package and named is not check.ABSENT:
+            named = dotted.lookup("algo.name", file.values)
+            if not file.package and named is not dotted.ABSENT:
                 name = str(named)
         return name
 
@@ -198,8 +199,8 @@ class Contents:
         package = WHOLE if part.group == "algo" else None
         if part.page is not None:
             found = _user_file(part.page, path)._replace(package=package)
-            if part.name_key and check.lookup(part.name_key, found.values) in (check.ABSENT, None):
-                check.put(part.name_key, part.name, found.values)
+            if part.name_key and dotted.lookup(part.name_key, found.values) in (dotted.ABSENT, None):
+                dotted.put(part.name_key, part.name, found.values)
             return found
         values = {"name": part.name, **part.values()}
         if part.group == "network":

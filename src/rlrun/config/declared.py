@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlrun import dotted
 from rlrun.config import check
 from rlrun.errors import ConfigError
 
@@ -101,7 +102,7 @@ class Declared(NamedTuple):
 
     def _plain(self, value: ast.expr, key: str) -> Iterator[tuple[str, str, object]]:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
-            for name, item in check.leaves({key: ast.literal_eval(value)}):
+            for name, item in dotted.leaves({key: ast.literal_eval(value)}):
                 yield self._place(value), f"algo.{name}", item
 
     def _literal(self, value: ast.expr, key: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlrun import dotted
 from rlrun.config import check, declared, sources
 from rlrun.config.contents import Contents
 from rlrun.errors import ConfigError, closest, did_you_mean
@@ -27,11 +28,11 @@ def name_faults(group: str, name: str, tree: Tree, contents: Contents) -> Iterat
         return
     file = found.file
     section = group.replace("/", ".")
-    runs = check.lookup(f"{section}.name", tree)
+    runs = dotted.lookup(f"{section}.name", tree)
     part = declared.find(group, name, sources.python_files(contents.folders))
     if part is not None and file.is_relative_to(sources.CONF):
         yield f"{part.file.name}: registers {name}, a name of rlrun's own {section}; choose another name"
-    elif runs not in (name, check.ABSENT) and (part := part or declared.find(group, name, _package(file))):
+    elif runs not in (name, dotted.ABSENT) and (part := part or declared.find(group, name, _package(file))):
         yield f"{sources.label(file)}: its name is {runs}, but {part.file.name} registers {name}"
 
 
@@ -53,10 +54,10 @@ def class_faults(name: str, tree: Tree, contents: Contents) -> Iterator[str]:
     if part is None or found is None or found.file is None:
         return
     for place, key, value in part.written():
-        runs = check.lookup(key, tree)
-        if runs not in (check.ABSENT, value) and check.lookup(key, found.values) is check.ABSENT:
-            word = f"{key}={check.show(value)}"
-            yield f"{place}: {word} has no effect, because defaults of {found.file.name} set {check.show(runs)}"
+        runs = dotted.lookup(key, tree)
+        if runs not in (dotted.ABSENT, value) and dotted.lookup(key, found.values) is dotted.ABSENT:
+            word = f"{key}={dotted.show(value)}"
+            yield f"{place}: {word} has no effect, because defaults of {found.file.name} set {dotted.show(runs)}"
 
 
 def unused_pages(where: Sequence[Path]) -> Iterator[str]:
@@ -72,7 +73,7 @@ def unused_environment_page(tree: Tree) -> Iterator[str]:
 
     A YAML file with any other key is taken for one that the environment itself reads.
     """
-    module = module_of(check.lookup("env.id", tree))
+    module = module_of(dotted.lookup("env.id", tree))
     if module is None or not Path(module).is_file() or declared.declared(Path(module)):
         return
     page = Path(module).with_suffix(".yaml")
@@ -81,16 +82,16 @@ def unused_environment_page(tree: Tree) -> Iterator[str]:
         values = sources.content(page)
     if isinstance(values, dict) and values and values.keys() <= {*tree["env"], "defaults"}:
         *_, key = values
-        word = f"env.{key}={check.show(values[key])}"
+        word = f"env.{key}={dotted.show(values[key])}"
         yield f"{sources.label(page)}: has no effect beside an environment; type its settings, such as {word}"
 
 
 def preset_faults(values: Tree, others: Tree) -> Iterator[str]:
     """Yields the faults of the values of a preset. others: the config without them."""
     for key, choice in CHOSEN.items():
-        value = check.lookup(key, values)
-        if value not in (check.ABSENT, check.lookup(key, others)):
-            yield f"{key}={check.show(value)}: a preset cannot set it; type {choice}"
+        value = dotted.lookup(key, values)
+        if value not in (dotted.ABSENT, dotted.lookup(key, others)):
+            yield f"{key}={dotted.show(value)}: a preset cannot set it; type {choice}"
             return
     yield from _faults(values, others)
 
@@ -103,7 +104,7 @@ def algorithm_faults(values: Tree, others: Tree) -> Iterator[str]:
     outside = {key: value for key, value in values.items() if key != "algo"}
     yield from _faults(outside, others)
     for key, value in (values.get("algo") or {}).items():
-        known = check.lookup(f"algo.{key}", others)
+        known = dotted.lookup(f"algo.{key}", others)
         if isinstance(known, dict) and isinstance(value, dict):
             yield from _faults({key: value}, others, "algo.")
 
@@ -113,16 +114,16 @@ def replaced(values: Tree, later: Tree) -> Iterator[str]:
 
     later: the values of these defaults.
     """
-    for key, value in check.leaves(values):
-        if check.lookup(key, later) not in (check.ABSENT, value):
-            yield f"{key}={check.show(value)}: has no effect, because defaults set it again; write _self_ last in them"
+    for key, value in dotted.leaves(values):
+        if dotted.lookup(key, later) not in (dotted.ABSENT, value):
+            yield f"{key}={dotted.show(value)}: has no effect, because defaults set it again; write _self_ last in them"
 
 
 def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
     for name, value in values.items():
         key = f"{section}{name}"
-        known = check.lookup(key, others)
-        part = check.lookup(f"{section}name", others)  # the part whose section it is, if it is that of a part
+        known = dotted.lookup(key, others)
+        part = dotted.lookup(f"{section}name", others)  # the part whose section it is, if it is that of a part
         if check.is_open(key, others):
             continue
         if "." in f"{name}":
@@ -133,11 +134,11 @@ def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
         elif isinstance(known, dict) and not section and value is None:
             yield f"{key}: has no settings"
         elif isinstance(known, dict) and not section and not isinstance(value, dict):
-            word = f"{key}={check.show(value)}"
+            word = f"{key}={dotted.show(value)}"
             yield f"{word}: must be a section of settings; type {word} on the command line"
-        elif known is check.ABSENT and isinstance(part, str) and section != "algo.":
+        elif known is dotted.ABSENT and isinstance(part, str) and section != "algo.":
             home = section.removesuffix(".")
-            near = closest(name, check.lookup(home, others))
+            near = closest(name, dotted.lookup(home, others))
             yield f"{key}: {home}={part} has no such key{did_you_mean(near and f'{home}.{near}')}"
         else:
             yield from check.faults(key, value, others)

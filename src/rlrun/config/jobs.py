@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rlrun import dotted
 from rlrun.config import check, environments, foreign_words, loggers, preset_files, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError, closest, did_you_mean
@@ -150,7 +151,7 @@ def composed(
     for word in words:
         if not word.is_part or word.section in unknown:
             continue
-        if check.lookup(word.key, composition.tree) is check.ABSENT:
+        if dotted.lookup(word.key, composition.tree) is dotted.ABSENT:
             faults.append(_part_fault(word, composition))
         else:
             present.append(word)
@@ -162,7 +163,7 @@ def _part_fault(word: Word, composition: Composition) -> str:
     """Returns the fault of choosing a part that the algorithm (or the network) does not have."""
     parts = []
     for group in sources.groups(composition.contents.folders):
-        if group.startswith(f"{word.section}.") and check.lookup(group, composition.tree) is not check.ABSENT:
+        if group.startswith(f"{word.section}.") and dotted.lookup(group, composition.tree) is not dotted.ABSENT:
             parts.append(group)
     line = f"{word.text}: {word.section}={composition.choices[word.section]} has no part {word.key}"
     if parts:
@@ -199,7 +200,7 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
 
 def _loop_faults(algo: dict[str, Any]) -> Iterator[str]:
     """Yields the fault of an algorithm that does not support its loop. Then keys of the loop are missing too."""
-    from rlrun.run.assemble import around_algorithm  # imports torch, which takes a second; only this fault needs it
+    from rlrun.loops.around import around_algorithm  # imports torch, which takes a second; only this fault needs it
     from rlrun.settings import registry
 
     try:
@@ -224,7 +225,7 @@ def _type_faults(values: dict[str, object]) -> Sequence[str]:
 def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
     """Yields the faults of one setting; in a sweep, those of all its values."""
     if word.is_deletion:
-        if not check.is_open(word.key, tree) or check.lookup(word.key, tree) is check.ABSENT:
+        if not check.is_open(word.key, tree) or dotted.lookup(word.key, tree) is dotted.ABSENT:
             yield f"{word.text}: only keys in {', '.join(check.OPEN)} can be deleted"
         return
     chosen = tree.get(loggers.SECTION) or {}
@@ -261,7 +262,7 @@ def _single(word: Word, multirun: bool, several: Callable[[Word], str], faults: 
         return []
     if word.is_sweep and not multirun:
         faults.append(f"{word.text}: several values; {several(word)}")
-        return [f"{word.key}={check.show(value)}" for value in word.values[:1]]
+        return [f"{word.key}={dotted.show(value)}" for value in word.values[:1]]
     return [word.text]
 
 

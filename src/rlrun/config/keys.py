@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.config import check, sources
+from rlrun import dotted
+from rlrun.config import sources
 from rlrun.config.contents import Contents
 
 CHOICE = r"[\w.-]+(?::\d+)?"
@@ -32,7 +33,7 @@ def keys(chosen: Mapping[str, str], where: Sequence[Path]) -> dict[str, Key]:
     found: dict[str, Key] = {}
     for file in files:
         meanings = sources.notes(file.file).meanings if file.file else {}
-        for name, value in check.leaves(file.values):
+        for name, value in dotted.leaves(file.values):
             key = f"{file.package}.{name}".lstrip(".")
             choices = _choices(value, meanings.get(name, ""))
             if not choices and key in found:  # a file that overrides the value may have a shorter comment

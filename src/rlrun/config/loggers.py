@@ -4,7 +4,8 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlrun.config import check, sources
+from rlrun import dotted
+from rlrun.config import sources
 from rlrun.errors import ConfigError, nearest
 from rlrun.imports import is_there, named_packages
 
@@ -98,4 +99,4 @@ def _set(section: dict[str, object], key: str, value: object) -> None:
     home = section.get(name)
     if not path or not isinstance(home, dict):
         raise ConfigError(f"{key}: unknown key{not_chosen(name, section)}")
-    check.put(".".join(path), value, home)
+    dotted.put(".".join(path), value, home)

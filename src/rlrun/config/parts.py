@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from rlrun import dotted
 from rlrun.config import check, sources
 from rlrun.errors import ConfigError, nearest
 
@@ -16,7 +17,7 @@ def settings(group: str, key: str, name: str) -> dict[str, Any]:
     known = sources.options(group, [sources.CONF])
     if not isinstance(name, str) or name not in known:
         near = nearest(str(name), known)
-        raise ConfigError(f"{key}={check.show(name)}: unknown name{near} (there are: {', '.join(known)})")
+        raise ConfigError(f"{key}={dotted.show(name)}: unknown name{near} (there are: {', '.join(known)})")
     return sources.content(known[name]) or {}
 
 
@@ -28,5 +29,5 @@ def apply(values: Mapping[str, Any], tree: dict[str, Any]) -> list[str]:
         if found := list(check.faults(key, value, known)):
             faults += found
             continue
-        check.put(key, check.fitted(value, check.lookup(key, tree)), tree)
+        dotted.put(key, check.fitted(value, dotted.lookup(key, tree)), tree)
     return faults

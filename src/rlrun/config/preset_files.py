@@ -7,9 +7,9 @@ from typing import Any
 
 from rlrun import files
 from rlrun.config import sources
-from rlrun.config.check import lookup
 from rlrun.config.reach import reaches
 from rlrun.config.stored import parse_yaml
+from rlrun.dotted import lookup
 from rlrun.errors import ConfigError
 
 SECTIONS = ("defaults", "trainer", "env", "network", "algo")

@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rlrun.config.check import ABSENT, leaves, lookup, show
 from rlrun.config.sources import CONF, content
+from rlrun.dotted import ABSENT, leaves, lookup, show
 from rlrun.imports import module_of
 
 CODE = "imports code"

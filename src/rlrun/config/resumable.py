@@ -7,7 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.config import check, loggers
+from rlrun import dotted
+from rlrun.config import loggers
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, parse_yaml, read_text
 from rlrun.errors import ConfigError, nearest
 from rlrun.formats.history import METRICS_KEY
@@ -31,7 +32,7 @@ PLACES = ("run_dir", "resume", "plugins")
 
 def news(values: dict[str, object], words: Mapping[str, object]) -> dict[str, object]:
     """Returns the `words` (dotted key to value) whose values differ from a stored config."""
-    return {key: value for key, value in words.items() if check.lookup(key, values) != value}
+    return {key: value for key, value in words.items() if dotted.lookup(key, values) != value}
 
 
 def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str, Any]:
@@ -44,12 +45,12 @@ def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str,
     for key, value in words.items():
         if key not in (*FREE, SCHEDULE) and not key.endswith(LR_SCHEDULE):
             why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
-            if check.lookup(key, values) is check.ABSENT:
+            if dotted.lookup(key, values) is dotted.ABSENT:
                 why = f"unknown key{nearest(key, FREE)}"
             faults.append(f"{key}: {why}")
             continue
         section, _, name = key.rpartition(".")
-        home = check.lookup(section, values) if section else values
+        home = dotted.lookup(section, values) if section else values
         if isinstance(home, dict):
             home[name] = value
         else:
@@ -96,9 +97,9 @@ def check_unchanged(run: Path, then: Recorded) -> None:
 
 def differences(one: dict[str, object], other: dict[str, object]) -> Iterator[tuple[str, str, str]]:
     """Yields each key in which two configs differ, with both values as the user types them; "-" for a missing key."""
-    left, right = dict(check.leaves(one)), dict(check.leaves(other))
+    left, right = dict(dotted.leaves(one)), dict(dotted.leaves(other))
     for key in dict.fromkeys([*left, *right]):
-        before, after = left.get(key, check.ABSENT), right.get(key, check.ABSENT)
+        before, after = left.get(key, dotted.ABSENT), right.get(key, dotted.ABSENT)
         if repr(before) != repr(after):  # `!=` would treat 1, 1.0 and true as equal
             yield key, _shown(before), _shown(after)
 
@@ -125,13 +126,13 @@ def word(key: str, value: object) -> str:
     """Returns the word of a setting; `setting` parses it. A section is written as JSON, which is also YAML."""
     if isinstance(value, dict):
         return f"{key}={json.dumps(value)}"
-    return f"{key}={check.show(value)}"
+    return f"{key}={dotted.show(value)}"
 
 
 def _shown(value: object) -> str:
-    if value is check.ABSENT:
+    if value is dotted.ABSENT:
         return "-"
-    return check.show(value)
+    return dotted.show(value)
 
 
 def _first_difference(before: list[str], after: list[str]) -> str:
@@ -144,7 +145,7 @@ def _first_difference(before: list[str], after: list[str]) -> str:
 
 def free(values: dict[str, object]) -> dict[str, object]:
     """Returns the settings of a config that a resumed run may change."""
-    return {key: check.lookup(key, values) for key in FREE}
+    return {key: dotted.lookup(key, values) for key in FREE}
 
 
 def same_run(one: dict[str, object], other: dict[str, object]) -> bool:

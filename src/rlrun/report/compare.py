@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlrun.config import check
+from rlrun import dotted
 from rlrun.report.runs import DONE, StoredRun
 from rlrun.report.statistics import (
     Array,
@@ -273,8 +273,8 @@ def method(run: StoredRun, by: Sequence[str] = ()) -> str:
     """Returns the name of a run's method: `sac`, or `sac, gamma=0.9` if `by` holds `algo.gamma`."""
     parts = [run.algo]
     for key in by:
-        value = check.lookup(key, run.config)
-        shown = "-" if value is check.ABSENT else check.show(value)
+        value = dotted.lookup(key, run.config)
+        shown = "-" if value is dotted.ABSENT else dotted.show(value)
         parts.append(f"{key.rpartition('.')[2]}={shown}")
     return ", ".join(parts)
 
@@ -328,7 +328,7 @@ def _stretch(one: Series) -> str:
 def _identity(run: StoredRun) -> str:
     """Returns the config of a run as text, without keys that do not change results."""
     own = {key: value for key, value in run.config.items() if key not in ("run_dir", "name", "logger", "resume")}
-    return check.show(own)
+    return dotted.show(own)
 
 
 def differences(runs: Sequence[StoredRun]) -> list[Difference]:
@@ -344,6 +344,6 @@ def all_values(runs: Sequence[StoredRun]) -> dict[str, list[str]]:
     """Returns all values of each config key among runs, as text; "-" for a run that lacks the key."""
     configs = []
     for run in runs:
-        configs.append({key: check.show(value) for key, value in check.leaves(run.config)})
+        configs.append({key: dotted.show(value) for key, value in dotted.leaves(run.config)})
     keys = dict.fromkeys(chain.from_iterable(configs))
     return {key: list(dict.fromkeys(config.get(key, "-") for config in configs)) for key in keys}

@@ -13,7 +13,7 @@ from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
-from rlrun.buffers.replay import Reading, Replay
+from rlrun.buffers.replay import Reading
 from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
@@ -26,14 +26,14 @@ from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError, RunError
+from rlrun.loops.around import around_algorithm, buffer_settings
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import BESIDE, Schedules
-from rlrun.settings import Around, Discounted, NStepReturns, Requires, registry
+from rlrun.settings import Discounted, NStepReturns, Requires, registry
 from rlrun.types import MASK, Spec
 
-BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
 AROUND = ("schedule", *BESIDE)  # sections of `algo` that are no settings of the agent
 ROWS, FLOAT_BYTES = 64, 4
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
@@ -157,19 +157,6 @@ def num_next_steps(agent: Agent, addons: Addons) -> int:
     return max(agent.num_next_steps, addons.num_next_steps)
 
 
-def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the section `algo.buffer`, or None if the run has no buffer.
-
-    An agent that learns from replay or from rollouts has no buffer if its loop does not replay.
-    """
-    buffer: dict[str, Any] | None = algo.get("buffer")
-    if buffer is None or registry.lookup("loop", algo["loop"]["name"]).replays:
-        return buffer
-    if registry.lookup("algo", algo["name"]).learns_from_rollouts:
-        return None
-    return buffer
-
-
 def check_start(config: RunConfig, device: torch.device) -> None:
     """Raises ConfigError for a precision that the device does not support. Not called on resume, which may use another
     device."""
@@ -272,20 +259,6 @@ def check_requirements(config: RunConfig) -> None:
             faults += part.requires(own, around)
     if faults:
         raise ConfigError(*faults)
-
-
-def around_algorithm(algo: dict[str, Any]) -> Around:
-    """Returns what the section `algo` of a config says about the parts of a run."""
-    buffer = buffer_settings(algo)
-    return Around(
-        algo["name"],
-        algo["loop"]["name"],
-        buffer=algo["buffer"]["name"] if algo.get("buffer") else None,
-        addons=tuple(section for section in BEFORE if algo.get(section)),
-        keeps_replay=buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay),
-        reads_data="data" in algo["loop"],
-        gamma=algo.get("gamma"),
-    )
 
 
 def check_ranges(config: RunConfig) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from rlrun.config import check
+from rlrun import dotted
 from rlrun.config.resumable import LR_SCHEDULE, SCHEDULE, TOTAL_STEPS, news
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
@@ -35,7 +35,9 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
     homes = schedulable(algo)
     faults = {key: number_fault(homes[key], key.rpartition(".")[2], number) for key, number in typed.items()}
     if any(faults.values()):
-        raise ConfigError(*(f"{ALGO}{key}={check.show(typed[key])}: {fault}" for key, fault in faults.items() if fault))
+        raise ConfigError(
+            *(f"{ALGO}{key}={dotted.show(typed[key])}: {fault}" for key, fault in faults.items() if fault)
+        )
     scheduled = dict(by_key(algo["schedule"]))
     total = words.get(TOTAL_STEPS, values["trainer"]["total_steps"])
     rates = schedules_of_rates(algo)
@@ -63,7 +65,7 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
 
 def numbers_of(algo: Mapping[str, Any]) -> dict[str, float]:
     """Returns the numbers of an algorithm and its parts that may be scheduled, by dotted key."""
-    values = {key: check.lookup(key, algo) for key in schedulable(algo)}
+    values = {key: dotted.lookup(key, algo) for key in schedulable(algo)}
     return {key: value for key, value in values.items() if isinstance(value, int | float)}
 
 
@@ -110,12 +112,12 @@ def course(setting: str, schedule: Any, rate: float, typed: float | None, step: 
         return [(step, start)]
     if schedule != {"linear": {}}:
         raise ConfigError(
-            f"{setting}={check.show(schedule)}: cannot begin in the middle of a run; {{}} is a constant learning rate, "
-            "{linear: {}} falls to 0 at trainer.total_steps"
+            f"{setting}={dotted.show(schedule)}: cannot begin in the middle of a run; {{}} is a constant learning "
+            "rate, {linear: {}} falls to 0 at trainer.total_steps"
         )
     if total <= step:
         raise ConfigError(
-            f"{setting}={check.show(schedule)}: the run is at step {step:,}; add a larger total_steps=..."
+            f"{setting}={dotted.show(schedule)}: the run is at step {step:,}; add a larger total_steps=..."
         )
     if typed is None:
         start = rate * (1 - step / total)

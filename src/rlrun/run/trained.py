@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlrun import files, imports
-from rlrun.config import check, resumable
+from rlrun import dotted, files, imports
+from rlrun.config import resumable
 from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import RunConfig, run_config
 from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
@@ -182,7 +182,7 @@ def passed_again(path: Path, env: object) -> AbstractContextManager[str | None]:
     """Returns the context manager `passed` for an environment of the run (or of the snapshot) at `path`."""
     if env is not None:
         folder, _ = locate(path)
-        check_same(env, str(check.lookup("env.id", read_config(folder / CONFIG))))
+        check_same(env, str(dotted.lookup("env.id", read_config(folder / CONFIG))))
     return passed(env)
 
 

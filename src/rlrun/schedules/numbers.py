@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlrun.config import check
+from rlrun import dotted
 from rlrun.errors import ConfigError, RunError
 from rlrun.schedules.learning_rate import LARGEST
 from rlrun.schedules.shape import SHAPES, GeometricSchedule, PiecewiseSchedule, Shape
@@ -97,7 +97,7 @@ class Schedules(nn.Module):
             except ConfigError as error:
                 faults += error.faults
         for key, cls in known.items():
-            section = check.lookup(key, algo)
+            section = dotted.lookup(key, algo)
             if is_schedule(section) and number_fault(cls, key.rpartition(".")[2], section.get("start")) is None:
                 try:
                     self.numbers[key] = in_place(key, section, cls)
@@ -112,7 +112,7 @@ class Schedules(nn.Module):
     def applied(self, algo: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a copy of the section `algo` in which the numbers are scheduled."""
         values = {key: ScheduledValue(number.start, number.value) for key, number in self.numbers.items()}
-        return check.replaced(algo, values)
+        return dotted.replaced(algo, values)
 
     def update(self, ctx: Context, tick_start: int) -> None:
         """Sets all values for an update.
@@ -151,16 +151,16 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any], known: Mapping[str
     """Returns a number with its schedule in `algo.schedule`. Raises ConfigError if it cannot be scheduled."""
     path = f"algo.schedule.{key}"
     if key not in known:
-        numbers = sorted(other for other in known if not is_schedule(check.lookup(other, algo)))
+        numbers = sorted(other for other in known if not is_schedule(dotted.lookup(other, algo)))
         raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(numbers)})")
     if key.rpartition(".")[2].endswith("learning_rate"):
         rate_key, rate_schedule = schedule_of_rate(key, algo)
         if rate_schedule:
             raise ConfigError(f"{path}: {rate_key}={rate_schedule} schedules it too; remove one of them")
     ((name, settings),) = values.items()
-    start = check.lookup(key, algo)
+    start = dotted.lookup(key, algo)
     if not isinstance(start, int | float):
-        raise ConfigError(f"{path}: algo.{key} is {check.show(start)}; give it a number to start from")
+        raise ConfigError(f"{path}: algo.{key} is {dotted.show(start)}; give it a number to start from")
     return ScheduledNumber(start, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key], path)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlrun.config import check, preset_files, sources
+from rlrun import dotted
+from rlrun.config import preset_files, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import to_yaml
@@ -47,7 +48,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
             settings |= {f"trainer.{key}": value for key, value in trainer if value != plain.values["trainer"][key]}
             continue
         if not word.is_group:
-            settings[word.key] = check.lookup(word.key, job.values)
+            settings[word.key] = dotted.lookup(word.key, job.values)
         elif word.is_part:
             chosen[f"override /{word.key.replace('.', '/')}@{word.key}"] = word.raw
         else:
@@ -55,7 +56,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
     parts = [{key: name} for key, name in chosen.items()]
     tree = {"defaults": [*bases, *parts, "_self_"]} | tree
     for key, value in (settings | dict(searched)).items():
-        check.put(key, value, tree)
+        dotted.put(key, value, tree)
     return f"# @package _global_\n# {headline}\n{to_yaml(tree)}"
 
 

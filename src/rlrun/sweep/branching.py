@@ -6,8 +6,7 @@ runs from which the schedule comes.
 
 from pathlib import Path
 
-from rlrun import files
-from rlrun.config import check
+from rlrun import dotted, files
 from rlrun.config.compose import literal
 from rlrun.lock import LOCK
 from rlrun.rundir import SNAPSHOTS, SUMMARY
@@ -47,7 +46,7 @@ def schedule(trial: Trial) -> dict[str, object]:
             "values": [change.values[key] for change in trial.changes],
             "at": [change.step for change in trial.changes],
         }
-        check.put(key.removeprefix(ALGO), {"piecewise": points}, tree)
+        dotted.put(key.removeprefix(ALGO), {"piecewise": points}, tree)
     return tree
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from rlrun.config.check import show
+from rlrun.dotted import show
 from rlrun.errors import printable
 from rlrun.sweep.journal import Event
 from rlrun.sweep.trials import RungJob, Trials

@@ -10,7 +10,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from rlrun.config import check, sources
+from rlrun import dotted
+from rlrun.config import sources
 from rlrun.config.compose import Composer, literal
 from rlrun.config.jobs import jobs, jobs_of
 from rlrun.config.schema import run_config
@@ -59,7 +60,7 @@ def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
     registry.load(job.values["plugins"])
     algo = job.values["algo"]
     keys = [f"algo.{key}" for key in sorted(schedulable(algo))]
-    return [key for key in keys if isinstance(check.lookup(key, job.values), int | float)]
+    return [key for key in keys if isinstance(dotted.lookup(key, job.values), int | float)]
 
 
 def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rlrun.config.check import show
+from rlrun.dotted import show
 from rlrun.report.figures import (
     BAR,
     DOT,

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlrun import files
-from rlrun.config import check
+from rlrun import dotted, files
 from rlrun.config.stored import SWEEP, parse_yaml, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.rundir import RUNS
@@ -117,4 +116,4 @@ def _difference(stored: Description, now: Description) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, dict) and "words" in value:
         return " ".join(value["words"])
-    return check.show(value)
+    return dotted.show(value)

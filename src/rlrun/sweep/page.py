@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rlrun.config import sources
-from rlrun.config.check import show
+from rlrun.dotted import show
 from rlrun.errors import ConfigError
 from rlrun.report import frame, svg
 from rlrun.report.figures import Picture

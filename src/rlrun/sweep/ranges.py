@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlrun.config import check
+from rlrun import dotted
 from rlrun.config.sources import NUMBER
 from rlrun.config.stored import parse_yaml
 from rlrun.errors import ConfigError, nearest
@@ -31,7 +31,7 @@ class Range(ABC):
     @property
     def text(self) -> str:
         """The range as it is typed."""
-        return f"{self.name}({','.join(map(check.show, self.arguments))})"
+        return f"{self.name}({','.join(map(dotted.show, self.arguments))})"
 
     @property
     @abstractmethod
@@ -248,7 +248,7 @@ class Choice(Listed):
             raise ConfigError(f"{self.text}: needs at least two values")
         for place, option in enumerate(self.options):
             if option in self.options[:place]:
-                raise ConfigError(f"{self.text}: has the value {check.show(option)} twice")
+                raise ConfigError(f"{self.text}: has the value {dotted.show(option)} twice")
 
     @property
     def arguments(self) -> list[object]:
@@ -273,13 +273,13 @@ def built(kind: str, arguments: Sequence[object]) -> Range:
     numbers = [plain(argument) for argument in arguments]
     if kind not in KINDS:
         raise ConfigError(
-            f"{kind}({','.join(map(check.show, numbers))}): unknown range{nearest(kind, KINDS)} "
+            f"{kind}({','.join(map(dotted.show, numbers))}): unknown range{nearest(kind, KINDS)} "
             f"(there are: {', '.join(KINDS)})"
         )
     if kind == Choice.name:
         return Choice(tuple(numbers))
     if len(numbers) != 2 or not all(map(is_number, numbers)):
-        raise ConfigError(f"{kind}({','.join(map(check.show, numbers))}): needs two numbers of at most {HUGE:g}")
+        raise ConfigError(f"{kind}({','.join(map(dotted.show, numbers))}): needs two numbers of at most {HUGE:g}")
     found: Range = KINDS[kind](*numbers)
     return found
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from rlrun.config.check import show
+from rlrun.dotted import show
 from rlrun.report.figures import Axis, axis, short
 from rlrun.report.names import shortened
 from rlrun.sweep.ranges import Continuous, Listed, Log, Logit, Range

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from rlrun import dotted
 from rlrun.config import check, parts, sources
 from rlrun.config.schema import Metric
 from rlrun.errors import ConfigError
@@ -193,7 +194,7 @@ def settings(values: Mapping[str, Any]) -> SweepConfig:
     others = {key: text.partition(":")[0] for key, (_, text) in meanings().items() if key.partition(".")[0] in PARTS}
     faults = []
     for key in [*typed]:
-        if key in others and check.lookup(key, known) is check.ABSENT:
+        if key in others and dotted.lookup(key, known) is dotted.ABSENT:
             faults.append(f"{key}: belongs to {others[key]}")
             del typed[key]
     faults += parts.apply(typed, known)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlrun import dotted
 from rlrun.config import check, sources
 from rlrun.errors import ConfigError, nearest
 from rlrun.formats.numbers import is_number
@@ -30,7 +31,7 @@ class Dimension:
         """The range and its condition."""
         text = self.range.text
         for key, values in self.condition.items():
-            text += f" if {key}={'|'.join(map(check.show, values))}"
+            text += f" if {key}={'|'.join(map(dotted.show, values))}"
         return text
 
 
@@ -104,7 +105,7 @@ class Space:
 def _value(key: str, searched: Mapping[str, object], fixed: Mapping[str, object]) -> object:
     if key in searched:
         return searched[key]
-    return check.lookup(key, dict(fixed))
+    return dotted.lookup(key, dict(fixed))
 
 
 def from_yaml(values: object, place: str) -> Space:
@@ -172,7 +173,7 @@ def faults(space: Space, tree: dict[str, object]) -> list[str]:
     found = []
     for dimension in space.dimensions:
         section, _, inner = dimension.key.partition(".")
-        if check.lookup(dimension.key, tree) is not check.ABSENT and (
+        if dotted.lookup(dimension.key, tree) is not dotted.ABSENT and (
             section not in SECTIONS or inner in ("", "id", "name")
         ):
             found.append(f"{dimension.key}: cannot be searched; keys of {', '.join(SECTIONS)} can")
@@ -185,7 +186,7 @@ def faults(space: Space, tree: dict[str, object]) -> list[str]:
         if first is not None:
             found.append(first)
         for other in dimension.condition:
-            if check.lookup(other, tree) is check.ABSENT:
+            if dotted.lookup(other, tree) is dotted.ABSENT:
                 found.append(
                     f"{dimension.key}: its condition depends on {other}, an unknown key{check.nearest_key(other, tree)}"
                 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlrun.config.check import show
+from rlrun.dotted import show
 from rlrun.errors import printable
 from rlrun.sweep.trials import FRESH, WORST, Result, RungJob, Trial, Trials
 

@@ -7,7 +7,8 @@ are checked when the sweep is read, and the composed config of each run before i
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlrun.config import check, sources
+from rlrun import dotted
+from rlrun.config import sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import jobs_of
 from rlrun.config.reach import CODE, Reach, reaches, texts
@@ -108,4 +109,4 @@ def _searched(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
         for value in dimension.range.ends():
             if not isinstance(value, int | float):  # numbers reach nowhere
                 yield from (Reach("plugins", [text], CODE) for text in texts(value) if ".py" in text)
-                yield from reaches(check.replaced(values, {dimension.key: value}))
+                yield from reaches(dotted.replaced(values, {dimension.key: value}))

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from rlrun.config import check
+from rlrun import dotted
 from rlrun.settings import config, register
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Medium
@@ -70,9 +70,9 @@ class MLflow(RemoteLogger):
 
     def _log_config(self, run: str, start: Start) -> None:
         params = []
-        for key, value in check.leaves(dict(start.config)):
+        for key, value in dotted.leaves(dict(start.config)):
             name = NOT_IN_A_NAME.sub("_", key)
-            params.append(self._mlflow.entities.Param(name, check.show(value)[:LONGEST_PARAM]))
+            params.append(self._mlflow.entities.Param(name, dotted.show(value)[:LONGEST_PARAM]))
         for first in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(run, params=params[first : first + MOST_PARAMS])
         self._client.log_dict(run, dict(start.config), "config.yaml")

@@ -1,0 +1,36 @@
+"""What the section `algo` of a config says about the parts of a run, before any of them is built."""
+
+from typing import Any
+
+from rlrun.buffers.replay import Replay
+from rlrun.settings import registry
+from rlrun.settings.requirements import Around
+
+BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
+
+
+def around_algorithm(algo: dict[str, Any]) -> Around:
+    """Returns what the section `algo` of a config says about the parts of a run."""
+    buffer = buffer_settings(algo)
+    return Around(
+        algo["name"],
+        algo["loop"]["name"],
+        buffer=algo["buffer"]["name"] if algo.get("buffer") else None,
+        addons=tuple(section for section in BEFORE if algo.get(section)),
+        keeps_replay=buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay),
+        reads_data="data" in algo["loop"],
+        gamma=algo.get("gamma"),
+    )
+
+
+def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the section `algo.buffer`, or None if the run has no buffer.
+
+    An agent that learns from replay or from rollouts has no buffer if its loop does not replay.
+    """
+    buffer: dict[str, Any] | None = algo.get("buffer")
+    if buffer is None or registry.lookup("loop", algo["loop"]["name"]).replays:
+        return buffer
+    if registry.lookup("algo", algo["name"]).learns_from_rollouts:
+        return None
+    return buffer
