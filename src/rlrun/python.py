@@ -70,7 +70,7 @@ class Run:
             done = resume_run(self.path, changed, plugins, into)
         return _ended(done)
 
-    def reset(self, *words: str, into: str | Path, env: Any = None, **changes: Any) -> "Run":
+    def reset(self, *words: str, into: str | Path, env: object = None, **changes: object) -> "Run":
         """Starts a new run in the folder `into` with the config and the latest weights of this one, as `rlrun reset`
         does: `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its iterations.
 
@@ -82,7 +82,7 @@ class Run:
             done = reset_run(self.path, changed, str(into), plugins)
         return _ended(done)
 
-    def load(self, env: Any = None, plugins: tuple[str, ...] = ()) -> Policy:
+    def load(self, env: object = None, plugins: tuple[str, ...] = ()) -> Policy:
         """Returns the policy of the run, as `rlrun.load` does."""
         return load(self.path, plugins, env)
 

@@ -399,7 +399,7 @@ def _streams(loop: Loop) -> list[Tensor]:
     return [module.generator.get_state() for module in loop.modules() if isinstance(module, Stream)]
 
 
-def _is_of_stream(agent: Any, name: str) -> bool:
+def _is_of_stream(agent: nn.Module, name: str) -> bool:
     """Returns whether a name in the state dict is part of a random stream."""
     return isinstance(agent.get_submodule(name.rpartition(".")[0]), Stream)
 

@@ -5,7 +5,7 @@ pointwise operations differ from torch's own in the last bits, but are the same 
 before its first result is used, so a resumed run gives the same bits as a run that was never interrupted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ from rlrun.engine.tape import KEEP_IN_A_BUFFER, MAX_VARIANTS, Taped
 from rlrun.functional.fused import plain_adam
 
 
-def machine_code(function: Callable[..., object], inputs: list[Tensor]) -> Callable[..., Any]:
+def machine_code(function: Callable[..., object], inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
     """Compiles a function that maps tensors to a sequence of tensors. A stop signal may interrupt the compiler."""
     try:
         compiling.begin()
@@ -135,7 +135,7 @@ def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alph
     return beta * bias + alpha * torch.bmm(left, right)
 
 
-DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[object, Callable[..., object]] = {
     torch.ops.aten.baddbmm.default: _baddbmm,
     torch.ops.aten._fused_adam_.tensor_lr: plain_adam(decoupled=False),
     torch.ops.aten._fused_adamw_.tensor_lr: plain_adam(decoupled=True),

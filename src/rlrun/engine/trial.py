@@ -17,7 +17,7 @@ Attributes = dict[tuple[nn.Module, str], tuple[object, int]]
 class RecordingTrial:
     """Holds a recording that has not been checked yet, and the tensors and random generators that it changes."""
 
-    def __init__(self, tape: Callable[..., Any], reads: Reads, calls: list[Call], inputs: list[Tensor]):
+    def __init__(self, tape: Callable[..., object], reads: Reads, calls: list[Call], inputs: list[Tensor]):
         self.tape = tape
         self.reads = reads
         self.state = written(calls, inputs)
@@ -30,7 +30,7 @@ class RecordingTrial:
         self.changed_inputs = [index for index, tensor in enumerate(inputs) if memory(tensor) in changed]
 
     def run(
-        self, method: Callable[..., Any], module: nn.Module, inputs: list[Tensor], args: Any, kwargs: Any
+        self, method: Callable[..., object], module: nn.Module, inputs: list[Tensor], args: Any, kwargs: Any
     ) -> tuple[object, str | None]:
         """Replays the recording, restores the state, and runs the original kernel.
 

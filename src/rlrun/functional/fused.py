@@ -5,7 +5,6 @@ The fallbacks are slower. On a CPU, `plain_lerp_all_` gives bitwise equal result
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +18,12 @@ def plain_adam(decoupled: bool) -> Callable[..., None]:
     """
 
     def step(
-        params: Any,
-        grads: Any,
-        first_moments: Any,
-        second_moments: Any,
-        largest: Any,
-        steps: Any,
+        params: list[Tensor],
+        grads: list[Tensor],
+        first_moments: list[Tensor],
+        second_moments: list[Tensor],
+        largest: list[Tensor],
+        steps: list[Tensor],
         *,
         lr: Tensor,
         beta1: float,
@@ -106,8 +105,8 @@ def plain_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tens
     return draw * u ** (1 / shape)
 
 
-adam_: Callable[..., Any] = getattr(torch, "_fused_adam_", plain_adam(decoupled=False))
-adamw_: Callable[..., Any] = getattr(torch, "_fused_adamw_", plain_adam(decoupled=True))
-lerp_all_: Callable[..., Any] = getattr(torch, "_foreach_lerp_", plain_lerp_all_)
-add_all_: Callable[..., Any] = getattr(torch, "_foreach_add_", plain_add_all_)
+adam_: Callable[..., object] = getattr(torch, "_fused_adam_", plain_adam(decoupled=False))
+adamw_: Callable[..., object] = getattr(torch, "_fused_adamw_", plain_adam(decoupled=True))
+lerp_all_: Callable[..., object] = getattr(torch, "_foreach_lerp_", plain_lerp_all_)
+add_all_: Callable[..., object] = getattr(torch, "_foreach_add_", plain_add_all_)
 gamma: Callable[..., Tensor] = getattr(torch, "_standard_gamma", plain_gamma)

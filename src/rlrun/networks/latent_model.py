@@ -1,7 +1,6 @@
 """MuZero's three networks (arXiv 1911.08265): representation, dynamics and prediction."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ class LatentModel(nn.Module):
 
     def __init__(
         self,
-        torso: Callable[..., Any],
+        torso: Callable[..., nn.Module],
         action: Discrete,
         latent: int,
         scalar: Plain | TwoHot,

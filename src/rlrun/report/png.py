@@ -43,7 +43,7 @@ STYLE: Any = {
     "text.parse_math": False, "figure.facecolor": PAPER,
 }  # fmt: skip
 
-LOOKS: dict[str, dict[str, Any]] = {
+LOOKS: dict[str, dict[str, object]] = {
     BAND: {"alpha": 0.16, "linewidth": 0},
     SINGLE: {"alpha": 0.3, "linewidth": 0.6},
     MEAN: {"alpha": 0.6, "linewidth": 0.8},

@@ -44,7 +44,7 @@ class StoredRun:
         return str(self.config["env"]["id"])
 
     @property
-    def seed(self) -> Any:
+    def seed(self) -> object:
         """The seed of the run."""
         return self.config.get("seed")
 

@@ -11,7 +11,7 @@ from rlrun.core.agent import Agent
 from rlrun.envs.tasks import Task
 from rlrun.loops.adaptation import MetaAgent, MetaPolicy, adapted
 from rlrun.run.returns import components, score, shortfall, spread
-from rlrun.types import Objective, Return, carried
+from rlrun.types import Batch, Objective, Return, carried
 
 
 class EpisodeResult(NamedTuple):
@@ -128,7 +128,7 @@ def play(
     running_return = np.zeros((num_envs, env.spec.reward_dim))
     running_length = np.zeros(num_envs, dtype=np.int64)
     obs = env.reset()
-    carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
+    carry: Batch = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
     while remaining.any():
         if interrupted():
             raise EvaluationInterruptedError

@@ -18,7 +18,7 @@ from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import mapped
 from rlrun.run.trained import passed_again, restored
 from rlrun.settings import registry
-from rlrun.types import MASK, Spec, carried
+from rlrun.types import MASK, Batch, Spec, carried
 
 
 def load(run: str | Path, plugins: Sequence[str] = (), env: object = None) -> "Policy":
@@ -51,7 +51,7 @@ class Policy:
         self.action_space: Space = spec.shown_action
         self._actions = conversion(spec.shown_action)
         self._device = device
-        self._carry: dict[str, Any] = {}
+        self._carry: Batch = {}
         self._later = torch.zeros(0, dtype=torch.bool)  # `first` of steps that begin no episode, [batch]
 
     def reset(self) -> None:

@@ -330,7 +330,7 @@ class Trainer:
         """Returns the seconds of training, including those in earlier processes."""
         return self.wall_s + time.monotonic() - self.started
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Returns the state of the whole run: that of the loop and that of the trainer."""
         progress = _progress.dump_python(self.progress, by_alias=True)
         own = {"trainer._extra_state": {"progress": progress}}

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium as gym
@@ -33,7 +34,7 @@ LEAST_MEMORY = 1 << 30  # bytes that the trial may always use, whatever memory t
 OURS = "rlrun/"  # prefix of the ids of our own environments
 READ_BY_RLRUN = ("path", "source")  # arguments of our own tables, whose content is verified by its digest
 
-Make = Callable[[], Any]
+Make = Callable[[], gym.Env]
 
 
 def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only: bool = False) -> None:
@@ -121,7 +122,7 @@ def try_environments(makes: list[Make], trained: Recipe, cfg: EnvConfig) -> None
         end([pipe.process])
 
 
-def take_steps(pipe: Any, index: int, given: tuple[Iterable[Make], int], things: contextlib.ExitStack) -> None:
+def take_steps(pipe: Connection, index: int, given: tuple[Iterable[Make], int], things: contextlib.ExitStack) -> None:
     """Runs in a worker: makes environments, takes a few steps in each, and reports that it is done."""
     makes, limit = given
     operating_system.limit_memory(limit)
@@ -135,7 +136,7 @@ def take_steps(pipe: Any, index: int, given: tuple[Iterable[Make], int], things:
     pipe.send((None, None))
 
 
-def step_environment(env: Any) -> None:
+def step_environment(env: gym.Env) -> None:
     """Takes a few random steps in an environment or a vector env of Gymnasium."""
     env.action_space.seed(0)
     obs, _ = env.reset(seed=0)

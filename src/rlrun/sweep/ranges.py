@@ -265,7 +265,7 @@ class Choice(Listed):
         return self.arguments
 
 
-KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Uniform, Log, Logit, Int, PowerOfTwo, Choice)}
+KINDS: dict[str, type[Range]] = {kind.name: kind for kind in (Uniform, Log, Logit, Int, PowerOfTwo, Choice)}
 
 
 def built(kind: str, arguments: Sequence[object]) -> Range:

@@ -20,7 +20,7 @@ class Start:
     keys: MetricKeys  # converts the keys of the rows to the current ones, if an earlier version began the run
     rows: Sequence[Row] = ()  # the rows of metrics.jsonl so far; later rows of an earlier process were cut
     media: Sequence[Medium] = ()  # the files of RUN/media so far, likewise
-    config: Mapping[str, Any] = field(default_factory=dict)  # the content of config.yaml
+    config: Mapping[str, object] = field(default_factory=dict)  # the content of config.yaml
     git_diff: Callable[[], str]  # returns uncommitted changes in the current folder, as a patch
     say: Callable[[str], None]  # shows a line to the user
 

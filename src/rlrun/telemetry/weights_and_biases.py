@@ -15,7 +15,7 @@ from rlrun.telemetry.remote import RemoteLogger
 
 INIT_S = 20.0  # seconds to reach the server
 FINISH_S = 20.0  # seconds to send the remaining rows at the end; they stay on disk for `wandb sync`
-QUIET: dict[str, Any] = {
+QUIET: dict[str, object] = {
     "silent": True,
     "console": "off",  # stdout is not redirected
     "disable_git": True,  # would run git with the configuration of a repository that may be untrusted
