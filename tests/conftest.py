@@ -13,6 +13,7 @@ import pytest
 import torch
 import toys
 from fake_slurm import HOME, FakeSlurm
+from forks import forked
 from toys import NOT_NORMALIZED
 
 from rlrun.config.schema import run_config
@@ -110,6 +111,13 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
     yield one
     for env in made:
         env.close()
+
+
+@pytest.fixture
+def forks() -> Iterator[None]:
+    """Grids, sweeps and the checks of spaces fork this process instead of starting Python."""
+    with forked():
+        yield
 
 
 @pytest.fixture

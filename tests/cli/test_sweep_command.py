@@ -30,6 +30,7 @@ WORDS = ["sweep", *RUN, "algo.learning_rate=log(1e-2,1)", "trials=2", "seeds=1",
          "order=generation", "order.size=2", "rungs=[0.5,1]", "prune.eta=2", "winners=1", "fresh_seeds=1",
          "workers=2"]  # fmt: skip
 HOME = Path("runs/sweeps/q_learning-FrozenLake")
+pytestmark = pytest.mark.usefixtures("forks")
 
 
 def command(*words: str) -> "subprocess.Popen[str]":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_slurm import HOME, FakeSlurm
+from forks import forked
 from once import filled_once
 from pages import PAGES, ROOT, commands, errors, inline
 from reader import DATA_SETS, composed, forget_own, furnish, placed, restore, searched, trained
@@ -59,6 +60,7 @@ NEEDS = {  # packages that a command needs, by a part of it
     "record=": "minari", "export RUN": "onnx", "export runs/sac-HalfCheetah/<run>": "onnx",
 } | dict.fromkeys(DATA_SETS, "minari")  # fmt: skip
 WHOLE_SWEEP = "sweep algo=sac env=Pendulum trainer=quick"  # the others are planned only; the reader has one more
+pytestmark = pytest.mark.usefixtures("forks")
 UNREAD = ROOT / "CHANGELOG.md"  # has commands of the past
 
 
@@ -82,7 +84,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a reader, which tests copy before they change it."""
 
     def fill(folder: Path) -> None:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, forked():
             patch.chdir(folder)
             patch.setenv("OMP_NUM_THREADS", "1")
             furnish(folder)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from forks import forked
 
 from rlrun import cli
 from rlrun.cli import main
@@ -61,7 +62,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a sweep that has ended, with all files that a sweep can have."""
     place = tmp_path_factory.mktemp("ended")
-    with contextlib.chdir(place):
+    with contextlib.chdir(place), forked():
         assert main(["sweep", *SWEEP]) == 0
         assert main(["sweep", "replay", str(HOME)]) == 0
         assert main(["report", str(HOME)]) == 0

@@ -361,6 +361,7 @@ def test_folder_of_a_run_may_have_any_letters(name: str, tmp_path: Path) -> None
     assert job.values["run_dir"] == str(tmp_path / name / "0000-FrozenLake-s0")
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_rung_is_at_least_the_first_evaluation() -> None:
     planned = plan(["algo=ppo", "env=CartPole", "trainer.total_steps=1000", "trainer.eval_every=100", "rungs=[1e-4,1]"])
     assert planned.courses["CartPole"].steps == [100, 1000]
@@ -379,6 +380,7 @@ def test_sweep_refuses_a_key_with_several_values(word: str, advice: str) -> None
         plan(["algo=ppo", "env=CartPole", word])
 
 
+@pytest.mark.usefixtures("forks")
 def test_population_whose_learning_rate_has_a_schedule_is_refused_before_it_starts() -> None:
     fault = "algo.schedule.learning_rate: algo.lr_schedule={'linear': {}} schedules it too; remove one of them"
     with pytest.raises(ConfigError, match=re.escape(fault)):

@@ -214,6 +214,7 @@ def test_changes_of_a_trial_are_a_piecewise_schedule() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forks")
 def test_winner_of_a_real_population_is_replayed_with_equal_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +243,7 @@ def test_winner_of_a_real_population_is_replayed_with_equal_digest(
         assert job.values["algo"]["schedule"]["learning_rate"]["piecewise"]["at"] == [256]
 
 
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize(
     ("words", "fault"),
     [

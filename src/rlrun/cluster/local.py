@@ -85,8 +85,16 @@ class Processes(Local):
         self._processes = {}
 
 
+def started_server() -> subprocess.Popen[bytes]:
+    """Starts `cli/server.py`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rlrun.cli.server"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
+    )  # fmt: skip
+
+
 class Forks(Local):
-    """Has the commands started by one `cluster/server.py`, which imports torch only once."""
+    """Has the commands started by one `cli/server.py`, which imports torch only once."""
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[bytes] | None = None
@@ -95,10 +103,7 @@ class Forks(Local):
 
     def start(self, command: Command) -> None:
         if self._server is None:
-            self._server = subprocess.Popen(
-                [sys.executable, "-m", "rlrun.cli.server"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
-            )  # fmt: skip
+            self._server = started_server()
         self._running.append(command.name)
         with contextlib.suppress(BrokenPipeError):  # `ended` reports it
             self._send({"name": command.name, "words": command.words, "log": str(command.log)})

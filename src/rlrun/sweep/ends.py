@@ -92,6 +92,7 @@ def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None
     return [*found]
 
 
+QUERIES = {"faults": faults_of, "schedulable": schedulable_of}
+
 if __name__ == "__main__":
-    query = {"faults": faults_of, "schedulable": schedulable_of}[sys.argv[1]]
-    print(json.dumps(query(*json.load(sys.stdin))))
+    print(json.dumps(QUERIES[sys.argv[1]](*json.load(sys.stdin))))
