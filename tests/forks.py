@@ -14,8 +14,8 @@ from multiprocessing import forkserver
 from typing import NoReturn
 
 import pytest
-
 from faults.rows.processes import aside
+
 from rlrun.cli import server
 from rlrun.cluster import local
 from rlrun.sweep import ends
@@ -48,7 +48,7 @@ class Server:
             _serve(requests, theirs)
         os.close(requests)
         os.close(theirs)
-        self.stdin, self.stdout = open(ours, "wb", buffering=0), open(results, "rb", buffering=0)
+        self.stdin, self.stdout = os.fdopen(ours, "wb", 0), os.fdopen(results, "rb", 0)
 
     def wait(self) -> None:
         os.waitpid(self.pid, 0)

@@ -4,13 +4,13 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
+from faults.rows.processes import Board, Child
 
 import rlrun
 from rlrun.cli import main
@@ -185,6 +185,7 @@ def test_grid_checks_all_jobs_before_the_first_one(workplace, capsys):
     assert list(workplace.glob("runs/*/*")) == []
 
 
+@pytest.mark.usefixtures("forks")
 def test_grid_continues_after_a_failed_job(workplace, capsys, monkeypatch):
     monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault occurs only in a job
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
@@ -203,22 +204,23 @@ def test_grid_continues_after_a_failed_job(workplace, capsys, monkeypatch):
     assert "plugins=[rlrun_example,fragile]" in yaml.safe_load((runs["s2"] / "overrides.yaml").read_text())
 
 
-def test_train_interrupted_before_training_leaves_nothing_behind(workplace):
+def test_train_interrupted_before_training_leaves_nothing_behind(workplace, monkeypatch):
     """A plug-in with a slow import stands for any slow work before the first step."""
     (workplace / "slow").mkdir()
     (workplace / "slow" / "__init__.py").write_text(
         "import os, time\nopen(f'{os.getpid()}.up', 'w').close()\ntime.sleep(60)\n"
     )
-    # a shell starts background processes with SIGINT ignored; at a terminal it is not ignored
-    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    program += "from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "train", "algo=sac", "env=HalfCheetah", "plugins=[slow]"]
-    env = os.environ | {"PYTHONPATH": str(HOME)}
+    monkeypatch.syspath_prepend(workplace)
+
+    def prepare(board: Board) -> None:
+        # a shell starts background processes with SIGINT ignored; at a terminal it is not ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the log holds only errors
+
+    command = ["train", "algo=sac", "env=HalfCheetah", "plugins=[slow]"]
     codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGUSR2: 143}
     processes = {
-        number: subprocess.Popen(
-            [*command, f"run_dir={number.name}"], env=env, cwd=workplace, stderr=subprocess.PIPE, text=True
-        )
+        number: Child([*command, f"run_dir={number.name}"], workplace / f"{number.name}.log", prepare)
         for number in codes
     }
     for number, process in processes.items():
@@ -226,7 +228,6 @@ def test_train_interrupted_before_training_leaves_nothing_behind(workplace):
         while not (workplace / f"{process.pid}.up").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         assert (workplace / number.name / "config.yaml").exists()
-        process.send_signal(number)
-        _, err = process.communicate(timeout=30)
-        assert (process.returncode, err) == (codes[number], "")
+        process.send(number)
+        assert (process.finish(), process.said()) == (codes[number], "")
         assert not (workplace / number.name).exists()
