@@ -4,7 +4,6 @@ The processes themselves are tested in tests/cluster, tests/faults and tests/swe
 """
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,8 @@ from typing import NoReturn
 import pytest
 from faults.rows.processes import aside
 
-from rlrun.cli import server
-from rlrun.cluster import local
+from rlrun.cli import main
+from rlrun.cluster import local, server
 from rlrun.sweep import ends
 
 
@@ -63,9 +62,8 @@ def _serve(requests: int, results: int) -> NoReturn:
         os.close(requests)
         os.close(results)
         sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)  # pytest has put others in their place
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         forkserver._forkserver.__init__()  # type: ignore[attr-defined, misc]  # its process is no child of this one
-        server.serve()
+        server.serve(main)
         code = 0
     except BaseException:
         traceback.print_exc()
