@@ -19,7 +19,7 @@ from toys import NOT_NORMALIZED
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]

@@ -15,7 +15,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.random import sequence
 from rlrun.datasets.demonstrations import write
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 
 
 def shortest_way(env: Any) -> Demo:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from rlrun.envs.make import Recipe, find
-from rlrun.envs.selftest import Method, self_test
+from rlrun.envs.making.make import Recipe, find
+from rlrun.envs.saving.selftest import Method, self_test
 
 
 def saving_methods(ids: Iterable[str]) -> dict[str, Method]:

@@ -18,7 +18,7 @@ from rlrun import python
 from rlrun.cli import main
 from rlrun.config import sources
 from rlrun.config.compose import Composer, literal
-from rlrun.envs.passed import passed
+from rlrun.envs.making.passed import passed
 from rlrun.errors import ConfigError, RunError
 from rlrun.formats.history import FORMAT
 from rlrun.run.job import Done

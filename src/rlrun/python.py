@@ -14,7 +14,7 @@ from rlrun.cli.evaluate import RULES as EVALUATE_RULES
 from rlrun.config import check
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
-from rlrun.envs.passed import passed
+from rlrun.envs.making.passed import passed
 from rlrun.errors import ConfigError, RunError
 from rlrun.run import trained
 from rlrun.run.job import Done, reset_run, resume_run, train_job

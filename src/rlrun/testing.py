@@ -34,9 +34,9 @@ from rlrun.core.loop import Loop
 from rlrun.core.parts import for_role
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
-from rlrun.envs.make import Recipe, recipe
-from rlrun.envs.obs_adapter import sample
-from rlrun.envs.selftest import EPISODE_END, self_test
+from rlrun.envs.making.make import Recipe, recipe
+from rlrun.envs.saving.selftest import EPISODE_END, self_test
+from rlrun.envs.stepping.obs_adapter import sample
 from rlrun.imports import traced
 from rlrun.run.assemble import build_loop
 from rlrun.run.job import Done, resume_run, train_job

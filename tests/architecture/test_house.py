@@ -261,8 +261,8 @@ OPENERS = {
     "imports.py": "their text, for its digest",
     "operating_system.py": "/proc, and files with a pid",
     "engine/hardware_profile.py": "the user's own measurements",
-    "envs/downloads.py": "new files in the user's own cache, and the address itself",
-    "envs/verdicts.py": "what an installed distribution says of its files",
+    "envs/making/downloads.py": "new files in the user's own cache, and the address itself",
+    "envs/saving/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
     "report/frame.py": "our own templates",
     "settings/registry.py": "our own source",
@@ -292,7 +292,7 @@ OF_SOME_SYSTEMS = re.compile(
 SYSTEM_SPECIFIC = {
     "operating_system.py": "the one place for them",
     "cluster/server.py": "starts commands on Linux, by forks",
-    "envs/workers.py": "env.backend=async needs Unix sockets",
+    "envs/stepping/workers.py": "env.backend=async needs Unix sockets",
 }
 
 

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Reading
 from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.types import Spec, Step
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.buffers.replay import Reading, Replay, standardized
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
 

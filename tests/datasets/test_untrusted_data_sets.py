@@ -15,7 +15,7 @@ from toys import toy
 from rlrun.cli import main
 from rlrun.datasets import folders
 from rlrun.datasets.demonstrations import read, write
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 
 h5py = pytest.importorskip("h5py")

@@ -16,7 +16,7 @@ from reader import forget_own, trained
 
 import rlrun
 from rlrun.cli import main
-from rlrun.envs.obs_adapter import WithMask
+from rlrun.envs.stepping.obs_adapter import WithMask
 from rlrun.run.policy import Policy
 
 HOME = "runs/sac-Pendulum/first"

@@ -14,7 +14,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.random import Stream
 from rlrun.envs.simulators.suite import ENTRY_POINTS
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.nested import leaves
 from rlrun.run import assemble
 from rlrun.run.evaluation import evaluate

@@ -6,7 +6,7 @@ import pytest
 from toys import NOT_NORMALIZED
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 
 
 def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:

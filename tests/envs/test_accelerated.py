@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlrun.envs.accelerated import Accelerated, Simulator
+from rlrun.envs.stepping.accelerated import Accelerated, Simulator
 from rlrun.errors import ConfigError, RunError
 from rlrun.types import Episode
 

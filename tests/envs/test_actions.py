@@ -7,11 +7,11 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlrun.envs import make as making
-from rlrun.envs.actions import Actions, conversion
-from rlrun.envs.pool import SyncPool
-from rlrun.envs.slot import EnvSlot
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.making import make as making
+from rlrun.envs.stepping.actions import Actions, conversion
+from rlrun.envs.stepping.pool import SyncPool
+from rlrun.envs.stepping.slot import EnvSlot
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 
 

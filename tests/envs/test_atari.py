@@ -7,9 +7,9 @@ import pytest
 import torch
 from toys import equal
 
-from rlrun.envs import make as making
-from rlrun.envs import state
-from rlrun.envs.atari import StickyALE
+from rlrun.envs.making import make as making
+from rlrun.envs.saving import state
+from rlrun.envs.wrappers.atari import StickyALE
 from rlrun.errors import ConfigError
 
 pytest.importorskip("ale_py")

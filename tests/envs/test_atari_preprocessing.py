@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rlrun.config.jobs import jobs
-from rlrun.envs.atari import Atari
-from rlrun.envs.wrappers import CONTINUES, FrameStack, TimeLimit, in_evaluation
+from rlrun.envs.wrappers.atari import Atari
+from rlrun.envs.wrappers.wrapper import CONTINUES, FrameStack, TimeLimit, in_evaluation
 from rlrun.errors import ConfigError
 from rlrun.settings import parse
 

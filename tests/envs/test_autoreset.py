@@ -9,9 +9,9 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlrun.envs.builtin.probes import Counter
-from rlrun.envs.pool import SyncPool
-from rlrun.envs.slot import EnvSlot
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.pool import SyncPool
+from rlrun.envs.stepping.slot import EnvSlot
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP]

@@ -17,9 +17,9 @@ from lzw import compressed
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
-from rlrun.envs import downloads
-from rlrun.envs.downloads import cached, fetched
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.making import downloads
+from rlrun.envs.making.downloads import cached, fetched
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 
 TEXT = b"a,b,class\n1,2,x\n3,5,y\n"

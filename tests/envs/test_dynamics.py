@@ -7,8 +7,8 @@ from gymnasium.spaces import Box, Discrete
 
 from rlrun.cli import main
 from rlrun.envs.builtin.maze import DynaMaze
-from rlrun.envs.dynamics import dynamics
-from rlrun.envs.wrappers import Discretize
+from rlrun.envs.making.dynamics import dynamics
+from rlrun.envs.wrappers.wrapper import Discretize
 from rlrun.settings import parse
 
 

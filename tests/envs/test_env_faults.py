@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from rlrun import operating_system
-from rlrun.envs.slot import EnvError, EnvSlot
-from rlrun.envs.workers import AsyncPool
+from rlrun.envs.stepping.slot import EnvError, EnvSlot
+from rlrun.envs.stepping.workers import AsyncPool
 from rlrun.errors import ConfigError, RunError
 
 
@@ -140,7 +140,7 @@ def test_workers_ignore_signals_of_the_run(make):
 
 def test_more_workers_than_fit_into_memory_are_refused_before_one_starts(monkeypatch):
     monkeypatch.setattr(operating_system, "total_memory", lambda: 2**30)
-    monkeypatch.setattr("rlrun.envs.workers.started", lambda *_: pytest.fail("starts a process"))
+    monkeypatch.setattr("rlrun.envs.stepping.workers.started", lambda *_: pytest.fail("starts a process"))
     line = "^env.backend=async with 4,000 environments: needs 35.2 GiB of memory, but the total is 1.0 GiB$"
     with pytest.raises(ConfigError, match=line):
         AsyncPool([None] * 4000, 10.0)
@@ -151,8 +151,8 @@ def test_workers_end_with_a_run_that_does_not_close_them(config, end):
     script = f"""
         from rlrun.envs.config import EnvConfig
         from rlrun.settings import parse
-        from rlrun.envs.make import recipe
-        from rlrun.envs.workers import AsyncPool
+        from rlrun.envs.making.make import recipe
+        from rlrun.envs.stepping.workers import AsyncPool
 
         if __name__ == "__main__":
             one = recipe(parse(EnvConfig, {asdict(config("CartPole-v1"))}, "env"))

@@ -11,10 +11,10 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from toys import equal
 
-from rlrun.envs import replay
-from rlrun.envs.selftest import EPISODE_END, NATIVE
-from rlrun.envs.state import NotSavableError, assign, decode, encode
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.saving import episode_record
+from rlrun.envs.saving.selftest import EPISODE_END, NATIVE
+from rlrun.envs.saving.state import NotSavableError, assign, decode, encode
+from rlrun.envs.stepping.vector import VectorEnv
 
 MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"]
 SMALL = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "FrozenLake-v1", "Taxi-v4", "CliffWalking-v1"]
@@ -247,8 +247,10 @@ def test_replay_announces_a_long_episode_and_refuses_more_actions_than_are_recor
     for action in actions:
         last, *_ = env.step(action)
     env.reset(seed=0)
-    monkeypatch.setattr(replay, "QUIET_S", 0.0)
-    replay.play(env, obs, {"actions": np.frombuffer(actions.tobytes(), np.uint8), "obs": replay.digest(last)}, np.inf)
+    monkeypatch.setattr(episode_record, "QUIET_S", 0.0)
+    episode_record.play(
+        env, obs, {"actions": np.frombuffer(actions.tobytes(), np.uint8), "obs": episode_record.digest(last)}, np.inf
+    )
     assert capsys.readouterr().err == "replaying 3 steps of an episode, to continue from there\n"
     with pytest.raises(NotSavableError, match="more than 1,000,000 bytes of actions"):
-        replay.play(env, obs, {"actions": np.zeros(2_000_000, np.uint8), "obs": None}, np.inf)
+        episode_record.play(env, obs, {"actions": np.zeros(2_000_000, np.uint8), "obs": None}, np.inf)

@@ -8,8 +8,8 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from toys import equal
 
-from rlrun.envs.envpool import preparing
-from rlrun.envs.selftest import EPISODE_END
+from rlrun.envs.making.envpool import preparing
+from rlrun.envs.saving.selftest import EPISODE_END
 from rlrun.errors import ConfigError
 
 LIMIT = 25

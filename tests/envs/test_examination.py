@@ -19,10 +19,10 @@ import torch
 
 import rlrun
 from rlrun.cli import main
-from rlrun.envs import examination, verdicts
-from rlrun.envs.pool import SyncPool
-from rlrun.envs.selftest import EPISODE_END, NATIVE
-from rlrun.envs.workers import TURN_S, TimedPipe
+from rlrun.envs.saving import examination, verdicts
+from rlrun.envs.saving.selftest import EPISODE_END, NATIVE
+from rlrun.envs.stepping.pool import SyncPool
+from rlrun.envs.stepping.workers import TURN_S, TimedPipe
 from rlrun.errors import RunError
 from rlrun.run.trained import evaluate
 
@@ -268,7 +268,7 @@ def test_self_test_ignores_invalid_verdict_files(make: Any, tmp_path: Path, harm
 def env_subject() -> str | None:
     from conftest import env_config
 
-    from rlrun.envs.make import recipe
+    from rlrun.envs.making.make import recipe
 
     return verdicts.subject(recipe(env_config("breaking:breaking/Quiet-v0")))
 

@@ -18,10 +18,10 @@ from rlrun.buffers.rollout import Rollout
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.dotted import leaves
-from rlrun.envs.hold import HELD, Hold
-from rlrun.envs.pool import SyncPool
-from rlrun.envs.slot import EnvSlot
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.pool import SyncPool
+from rlrun.envs.stepping.slot import EnvSlot
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.envs.wrappers.hold import HELD, Hold
 from rlrun.functional.returns import gae
 from rlrun.settings import Around
 from rlrun.types import Step

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.explained import MUJOCO, explained
-from rlrun.envs.make import find, make
+from rlrun.envs.making.explained import MUJOCO, explained
+from rlrun.envs.making.make import find, make
 from rlrun.errors import ConfigError
 from rlrun.imports import EXTRAS
 from rlrun.settings import parse
@@ -71,7 +71,7 @@ def test_a_constructor_that_calls_sys_exit_gets_one_line():
 
 
 def test_a_missing_extra_names_what_to_install(config, monkeypatch):
-    monkeypatch.setattr("rlrun.envs.make.find_spec", lambda name: None)
+    monkeypatch.setattr("rlrun.envs.making.make.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'rlrun\[atari\]'"):
         make(config("ALE/Pong-v5"))
 

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from toys import equal
 
-from rlrun.envs.selftest import EPISODE_END, NATIVE
+from rlrun.envs.saving.selftest import EPISODE_END, NATIVE
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import check_backend
 

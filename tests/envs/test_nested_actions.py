@@ -18,12 +18,12 @@ from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import read, write
 from rlrun.dotted import leaves
-from rlrun.envs import obs_adapter
-from rlrun.envs.actions import conversion, sampled, single
-from rlrun.envs.actions import values as values_of
 from rlrun.envs.builtin.probe_spaces import Spaces
-from rlrun.envs.replay import decoded, encoded
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.saving.episode_record import decoded, encoded
+from rlrun.envs.stepping import obs_adapter
+from rlrun.envs.stepping.actions import conversion, sampled, single
+from rlrun.envs.stepping.actions import values as values_of
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.nested import index
 from rlrun.run.evaluation import evaluate

@@ -12,12 +12,12 @@ from gymnasium import spaces
 from toys import equal, toy
 
 from rlrun.core.loop import Loop
-from rlrun.envs.actions import conversion
 from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
-from rlrun.envs.obs_adapter import as_tensors, read_mask
-from rlrun.envs.returned import ReturnedError
 from rlrun.envs.same_spaces import observations
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.actions import conversion
+from rlrun.envs.stepping.obs_adapter import as_tensors, read_mask
+from rlrun.envs.stepping.returned import ReturnedError
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
 from rlrun.run.assemble import check_sizes
 from rlrun.run.policy import Policy

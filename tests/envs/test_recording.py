@@ -11,7 +11,7 @@ import pytest
 
 from rlrun.config.jobs import jobs
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.make import recipe
+from rlrun.envs.making.make import recipe
 from rlrun.envs.recording import DataSet, EpisodeRecorder, VideoRecorder, check_camera
 from rlrun.errors import ConfigError
 from rlrun.settings import parse

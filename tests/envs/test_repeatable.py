@@ -12,9 +12,9 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TransformReward
 
-from rlrun.envs.native import Native
-from rlrun.envs.selftest import NATIVE, REPLAY, self_test, simulator_self_test
-from rlrun.envs.slot import EnvSlot
+from rlrun.envs.making.native import Native
+from rlrun.envs.saving.selftest import NATIVE, REPLAY, self_test, simulator_self_test
+from rlrun.envs.stepping.slot import EnvSlot
 
 
 class Noise(gym.Env):

@@ -17,9 +17,9 @@ import pytest
 import torch
 from toys import equal
 
-from rlrun.envs.slot import EnvError
-from rlrun.envs.vector import RESTARTS
-from rlrun.envs.workers import TimedPipe
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.vector import RESTARTS
+from rlrun.envs.stepping.workers import TimedPipe
 from rlrun.errors import RunError
 
 RESTART = {"on_failure": "restart"}
@@ -253,8 +253,8 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
         import os, signal
         from rlrun.envs.config import EnvConfig
         from rlrun.settings import parse
-        from rlrun.envs.make import recipe
-        from rlrun.envs.workers import AsyncPool
+        from rlrun.envs.making.make import recipe
+        from rlrun.envs.stepping.workers import AsyncPool
 
         if __name__ == "__main__":
             one = recipe(parse(EnvConfig, {asdict(config("rlrun/Faulty-v0", kwargs={"kind": "hang", "at": 1}))}, "env"))

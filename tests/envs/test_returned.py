@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from rlrun.envs.returned import ReturnedError, batched, check_observation, flag, fraction, reward
-from rlrun.envs.slot import EnvSlot
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.returned import ReturnedError, batched, check_observation, flag, fraction, reward
+from rlrun.envs.stepping.slot import EnvSlot
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 
 Make = Callable[..., VectorEnv]

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rlrun.envs.recording import EpisodeRecorder
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
 
 Make = Callable[..., VectorEnv]

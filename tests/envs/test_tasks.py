@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rlrun.core.random import sequence
-from rlrun.envs.tasks import Tasks
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.making.tasks import Tasks
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 
 RANGES = {"x": [-0.5, 0.5], "y": [1, 2]}

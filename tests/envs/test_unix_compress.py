@@ -8,7 +8,7 @@ import random
 import pytest
 from lzw import compressed
 
-from rlrun.envs.unix_compress import CompressFile, CompressFileError
+from rlrun.envs.making.unix_compress import CompressFile, CompressFileError
 
 # Written by compress: 90 rows of a table; the codes grow from 9 to 10 bits.
 REAL = base64.b85decode(

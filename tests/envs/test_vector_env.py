@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlrun.envs.vector import VectorEnv, child_seed
+from rlrun.envs.stepping.vector import VectorEnv, child_seed
 from rlrun.errors import ConfigError
 from rlrun.types import Spec
 

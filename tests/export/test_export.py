@@ -22,9 +22,9 @@ from rlrun.agents.actor_critic.sac import SAC
 from rlrun.cli import export as command
 from rlrun.cli import main
 from rlrun.config.schema import run_config
-from rlrun.envs.actions import conversion, values
-from rlrun.envs.actions import leaves as action_leaves
 from rlrun.envs.builtin.probe_spaces import ACTIONS
+from rlrun.envs.stepping.actions import conversion, values
+from rlrun.envs.stepping.actions import leaves as action_leaves
 from rlrun.errors import ConfigError
 from rlrun.export.formats import FORMATS, Arrays, Run
 from rlrun.export.program import NativeParts, build, input_names

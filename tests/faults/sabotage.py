@@ -8,7 +8,7 @@
     rename   snapshot.atomic.rename                  files are copied under their name   kills inside the write
     lock     operating_system.fcntl.flock            nothing is locked                   two writers, 64 resumes
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
-    env      envs.vector.VectorEnv._restore          environments are reset              kills, signals: bit equality
+    env      envs.stepping.vector.VectorEnv._restore environments are reset              kills, signals: bit equality
 
 A child process calls `switch_off(name)` before anything else; a test uses `without(name)`.
 """
@@ -92,7 +92,7 @@ def no_rng(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_env(patch: pytest.MonkeyPatch) -> None:
-    from rlrun.envs.vector import VectorEnv
+    from rlrun.envs.stepping.vector import VectorEnv
 
     def restore(self: VectorEnv, trees: Any) -> dict[int, str]:
         self._reset(None)

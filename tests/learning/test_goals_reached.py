@@ -11,7 +11,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.core.random import sequence
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.run.evaluation import evaluate
 
 Build = Callable[..., Loop]

@@ -22,7 +22,7 @@ from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.datasets.demonstrations import write
 from rlrun.envs.builtin import tables
-from rlrun.envs.downloads import cached
+from rlrun.envs.making.downloads import cached
 from rlrun.errors import ConfigError
 from rlrun.run.data import check_stored_data, check_stored_sources, data_changes, data_digests
 

@@ -15,8 +15,8 @@ from rlrun.config.resumable import Recorded
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addon, Addons
 from rlrun.core.loop import Loop
-from rlrun.envs.vector import VectorEnv
-from rlrun.envs.workers import AsyncPool
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.envs.stepping.workers import AsyncPool
 from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.evaluation import EvaluationInterruptedError, evaluate
 from rlrun.run.lifecycle import make_trainer

@@ -14,8 +14,8 @@ from toys import put, toy, train
 from rlrun.cli import main
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addons
-from rlrun.envs.vector import VectorEnv
-from rlrun.envs.wrappers import Wrapper
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.envs.wrappers.wrapper import Wrapper
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_agent, build_loop, eval_env
 from rlrun.run.evaluation import evaluate

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium import Space, spaces
 
-from rlrun.envs.obs_adapter import FromTuple, WithMask
+from rlrun.envs.stepping.obs_adapter import FromTuple, WithMask
 from rlrun.run.policy import Policy
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)

@@ -14,8 +14,8 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.reach import names_file
 from rlrun.config.schema import run_config
-from rlrun.envs import verdicts
 from rlrun.envs.config import EnvConfig
+from rlrun.envs.saving import verdicts
 from rlrun.errors import ConfigError
 from rlrun.run import untrusted
 from rlrun.run.untrusted import check_environment

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlrun
-from rlrun.envs.slot import PARAMETERS, EnvError, EnvSlot
+from rlrun.envs.stepping.slot import PARAMETERS, EnvError, EnvSlot
 from rlrun.errors import ConfigError
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.types import Episode

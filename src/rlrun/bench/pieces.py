@@ -125,7 +125,7 @@ def simulators() -> Iterator[tuple[str, Work]]:
     from rlrun.config.jobs import jobs
     from rlrun.config.schema import run_config
     from rlrun.core.random import Stream
-    from rlrun.envs.vector import VectorEnv
+    from rlrun.envs.stepping.vector import VectorEnv
 
     vector_envs = {"CartPole": ("sync", "vector_entry_point"), "Pendulum": ("sync",)}
     for name, modes in vector_envs.items():

@@ -268,7 +268,7 @@ def _show_submission(words: Sequence[str]) -> Sequence[str]:
 
 def _show_optimal(values: dict[str, Any]) -> int:
     from rlrun.envs.config import EnvConfig
-    from rlrun.envs.dynamics import optimal_return
+    from rlrun.envs.making.dynamics import optimal_return
     from rlrun.settings import parse, registry
 
     registry.load(values["plugins"])

@@ -13,9 +13,9 @@ from rlrun.errors import ConfigError, printable
 from rlrun.settings.types import MOST_EPISODES
 
 if TYPE_CHECKING:
-    from rlrun.envs.make import Recipe
-    from rlrun.envs.slot import EnvSlot
-    from rlrun.envs.vector import VectorEnv
+    from rlrun.envs.making.make import Recipe
+    from rlrun.envs.stepping.slot import EnvSlot
+    from rlrun.envs.stepping.vector import VectorEnv
     from rlrun.run.trained import Trained
 
 USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [record=DIR] [env.kwargs.<key>=...]"
@@ -93,7 +93,7 @@ class Watcher:
         self.written: dict[str, Any] = {}
 
     def __call__(self, trained: "Trained") -> None:
-        from rlrun.envs.pool import SyncPool
+        from rlrun.envs.stepping.pool import SyncPool
 
         env = trained.env
         if not isinstance(env.pool, SyncPool) or env.recipe is None:

@@ -34,7 +34,7 @@ def watch(words: Sequence[str]) -> int:
     path = settings.run_folder(places, USAGE)
     if not has_display():
         raise ConfigError(f"there is no display here; to film the agent instead: rlrun eval {path} video=true")
-    from rlrun.envs.pool import SyncPool
+    from rlrun.envs.stepping.pool import SyncPool
     from rlrun.run.evaluation import play
     from rlrun.run.trained import restored
     from rlrun.settings import registry

@@ -17,9 +17,9 @@ from torch import Tensor
 from rlrun.buffers.demos import Demo
 from rlrun.datasets import folders
 from rlrun.datasets.folders import ABOUT
-from rlrun.envs.actions import values
 from rlrun.envs.origin import difference, is_elsewhere
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.actions import values
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 
 TOLERANCE = 1e-3  # by how much a recorded action may exceed the agent's bounds, because of rounding

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.make import Recipe, entry_point
+from rlrun.envs.making.make import Recipe, entry_point
 
 Origin = dict[str, Any]
 ARGUMENTS = ("kwargs", "task_kwargs", "instance_seed")  # keys of an origin; older data sets lack them

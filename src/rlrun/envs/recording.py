@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs.make import Recipe
+from rlrun.envs.making.make import Recipe
 from rlrun.errors import ConfigError, printable
 from rlrun.images import fitted, rgb
 

@@ -3,7 +3,7 @@
 import numpy as np
 from gymnasium import Space, spaces
 
-from rlrun.envs.obs_adapter import as_tensors
+from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.errors import printable
 from rlrun.types import Spec
 

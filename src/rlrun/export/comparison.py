@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlrun.envs.actions import values
+from rlrun.envs.stepping.actions import values
 from rlrun.errors import ConfigError
 from rlrun.export.formats import Arrays, Run
 from rlrun.export.program import NEXT_STATE, STATE, PolicyProgram

@@ -21,7 +21,7 @@ from torch.export import Dim, ExportedProgram
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.envs.actions import Actions, NestedActions
+from rlrun.envs.stepping.actions import Actions, NestedActions
 from rlrun.errors import ConfigError, reason
 from rlrun.nested import leaves, mapped
 from rlrun.types import Batch, Obs

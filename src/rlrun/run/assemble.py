@@ -21,10 +21,10 @@ from rlrun.core.callback import Callbacks
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
 from rlrun.core.random import seed_for, sequence
-from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.same_spaces import described, difference
-from rlrun.envs.vector import VectorEnv
-from rlrun.envs.wrappers import in_evaluation
+from rlrun.envs.stepping.accelerated import Accelerated
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.envs.wrappers.wrapper import in_evaluation
 from rlrun.errors import ConfigError, RunError
 from rlrun.loops.around import around_algorithm, buffer_settings
 from rlrun.networks.recurrent import Recurrent

@@ -13,9 +13,9 @@ from rlrun.config.reach import published
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.datasets import folders
-from rlrun.envs import downloads
 from rlrun.envs.builtin.tables import SKLEARN
 from rlrun.envs.config import EnvConfig
+from rlrun.envs.making import downloads
 from rlrun.errors import ConfigError
 
 OURS = "rlrun/"  # prefix of ids of rlrun's own environments; no others read tables

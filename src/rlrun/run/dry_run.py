@@ -10,9 +10,9 @@ from torch import nn
 
 from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
-from rlrun.envs.examination import untested
-from rlrun.envs.selftest import NATIVE, Method
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.saving.examination import untested
+from rlrun.envs.saving.selftest import NATIVE, Method
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
 from rlrun.run.lifecycle import made, rings, saved_rings

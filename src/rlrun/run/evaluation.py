@@ -8,7 +8,7 @@ import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.envs.tasks import Task
+from rlrun.envs.making.tasks import Task
 from rlrun.loops.adaptation import MetaAgent, MetaPolicy, adapted
 from rlrun.run.returns import components, score, shortfall, spread
 from rlrun.types import Batch, Objective, Return, carried

@@ -10,8 +10,8 @@ from rlrun import engine, imports
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.engine import Engine
-from rlrun.envs import verdicts
 from rlrun.envs.same_spaces import described
+from rlrun.envs.saving import verdicts
 from rlrun.run.data import data_digests
 from rlrun.run.provenance import provenance
 

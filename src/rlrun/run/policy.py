@@ -11,8 +11,8 @@ from gymnasium import Space, spaces
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.datasets.demonstrations import tensors
-from rlrun.envs.actions import conversion, single
-from rlrun.envs.obs_adapter import FromTuple, in_dicts, read_mask
+from rlrun.envs.stepping.actions import conversion, single
+from rlrun.envs.stepping.obs_adapter import FromTuple, in_dicts, read_mask
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import mapped

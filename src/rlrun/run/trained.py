@@ -16,9 +16,9 @@ from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.passed import check_same, passed
+from rlrun.envs.making.passed import check_same, passed
 from rlrun.envs.same_spaces import described, difference
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
 from rlrun.imports import module_of, typed_again
 from rlrun.run.assemble import build_agent, check_requirements, eval_env, prepare_device

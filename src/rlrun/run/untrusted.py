@@ -17,14 +17,14 @@ import numpy as np
 from rlrun import memory, operating_system
 from rlrun.config.reach import of_arguments
 from rlrun.core.random import Stream
-from rlrun.envs import verdicts
-from rlrun.envs.accelerated import Accelerated, Simulator
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.examination import WorkerReports
-from rlrun.envs.make import Recipe, recipe
-from rlrun.envs.obs_adapter import sample
-from rlrun.envs.slot import EnvError
-from rlrun.envs.workers import SilentError, end, started
+from rlrun.envs.making.make import Recipe, recipe
+from rlrun.envs.saving import verdicts
+from rlrun.envs.saving.examination import WorkerReports
+from rlrun.envs.stepping.accelerated import Accelerated, Simulator
+from rlrun.envs.stepping.obs_adapter import sample
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.workers import SilentError, end, started
 from rlrun.errors import ConfigError
 from rlrun.schedules.curriculum import Curriculum
 

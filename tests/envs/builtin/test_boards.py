@@ -6,8 +6,8 @@ import pytest
 
 import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 from rlrun.envs.builtin.boards import Rules, best_moves
-from rlrun.envs.make import Recipe, find
-from rlrun.envs.selftest import self_test
+from rlrun.envs.making.make import Recipe, find
+from rlrun.envs.saving.selftest import self_test
 
 TICTACTOE, FOUR = Rules(3, 3, 3, gravity=False), Rules(6, 7, 4, gravity=True)
 

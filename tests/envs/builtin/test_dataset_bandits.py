@@ -16,7 +16,7 @@ from rlrun.config.schema import run_config
 from rlrun.envs.builtin import tables
 from rlrun.envs.builtin.dataset_bandits import DatasetBandit
 from rlrun.envs.builtin.tables import load
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 
 # Format of the published files: env -> (file, lines, features, classes).

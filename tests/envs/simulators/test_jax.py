@@ -13,7 +13,7 @@ from toys import equal, toy, train
 
 from rlrun.cli import main
 from rlrun.core.loop import Loop
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.snapshot import tree
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 from rlrun.core.random import Stream
 from rlrun.envs.simulators.suite.grid_maze import MOVES, TorchGridMaze
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.nested import leaves
 
 Make = Callable[..., VectorEnv]

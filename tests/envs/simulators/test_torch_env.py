@@ -15,10 +15,10 @@ from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
-from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.simulators.suite import ENTRY_POINTS
 from rlrun.envs.simulators.torch_env import _put, _where
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.accelerated import Accelerated
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.run.assemble import build_loop, eval_env
 from rlrun.snapshot import tree
 

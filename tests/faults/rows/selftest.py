@@ -9,7 +9,7 @@ from saving_methods import saving_methods
 from toys import NOT_NORMALIZED, equal
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.snapshot import tree
 from rows import Options, Tally, some
@@ -19,7 +19,7 @@ STEPS = 12
 
 
 def every_id(options: Options) -> Tally:
-    from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
+    from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, REPLAY
 
     ids = some(options.count, registered(), options.random("selftest"))
     tally, made, tried = Tally(), saving_methods(ids), 0

@@ -17,7 +17,7 @@ from stores import quick_folder
 from toys import NOT_NORMALIZED
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.vector import VectorEnv
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 from rows import Options, Tally
 from rows.fragile import HANG, ID, RAISE, SLEEP, SLOW, WORK

@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from rlrun.envs.state import Tree, decode, encode
+from rlrun.envs.saving.state import Tree, decode, encode
 from rlrun.types import Info
 
 

@@ -9,8 +9,8 @@ from gymnasium.spaces import Box
 
 from rlrun.envs.builtin.bandits import OneStep
 from rlrun.envs.builtin.tables import load
-from rlrun.envs.downloads import fetched
-from rlrun.envs.state import Tree
+from rlrun.envs.making.downloads import fetched
+from rlrun.envs.saving.state import Tree
 from rlrun.errors import ConfigError
 from rlrun.types import Info
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
-from rlrun.envs.actions import leaves, nested, values
+from rlrun.envs.stepping.actions import leaves, nested, values
 from rlrun.types import MASK, Info
 
 IMAGE = Box(0, 255, (1, 36, 36), np.uint8)

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlrun import memory
 from rlrun.data_files import open_data
-from rlrun.envs.unix_compress import MAGIC, CompressFile, CompressFileError
+from rlrun.envs.making.unix_compress import MAGIC, CompressFile, CompressFileError
 
 SKLEARN = "sklearn:"
 SETS = ("wine", "digits", "breast_cancer", "iris")  # the tables of scikit-learn that have classes

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlrun.envs.state import Tree
+from rlrun.envs.saving.state import Tree
 
 
 class Memory(NamedTuple):

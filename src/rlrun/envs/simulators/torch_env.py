@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.envs.state import Tree
+from rlrun.envs.saving.state import Tree
 from rlrun.nested import mapped, on
 from rlrun.types import Obs
 

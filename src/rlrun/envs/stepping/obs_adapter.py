@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rlrun.envs.actions import leaves, nested, values
-from rlrun.envs.returned import ReturnedError
+from rlrun.envs.stepping.actions import leaves, nested, values
+from rlrun.envs.stepping.returned import ReturnedError
 from rlrun.errors import ConfigError
 from rlrun.types import MASK, Info
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs.returned import reward
+from rlrun.envs.stepping.returned import reward
 from rlrun.settings import config, register
 from rlrun.types import Info
 

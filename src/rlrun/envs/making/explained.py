@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from packaging.specifiers import SpecifierSet
 
-from rlrun.envs.slot import EnvError
+from rlrun.envs.stepping.slot import EnvError
 from rlrun.errors import ConfigError, RlrunError, one_line, reason
 from rlrun.imports import advice, missing
 

@@ -16,19 +16,19 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from gymnasium.vector import VectorWrapper
 
-from rlrun.envs import state
-from rlrun.envs.accelerated import Simulator
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
-from rlrun.envs.examination import examined, report, untested
-from rlrun.envs.explained import explained
-from rlrun.envs.make import Recipe, entry_point
+from rlrun.envs.making.envpool import FRAMES, PREPARED, EnvPool, preparing
+from rlrun.envs.making.explained import explained
+from rlrun.envs.making.make import Recipe, entry_point
 from rlrun.envs.same_spaces import actions, observations
-from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
-from rlrun.envs.slot import EnvError
-from rlrun.envs.state import Tree
-from rlrun.envs.verdicts import Verdict
-from rlrun.envs.workers import form_of
+from rlrun.envs.saving import state
+from rlrun.envs.saving.examination import examined, report, untested
+from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
+from rlrun.envs.saving.state import Tree
+from rlrun.envs.saving.verdicts import Verdict
+from rlrun.envs.stepping.accelerated import Simulator
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.workers import form_of
 from rlrun.errors import ConfigError, RunError
 from rlrun.types import Info
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs.wrappers import CONTINUES, RESTART, Wrapper
+from rlrun.envs.wrappers.wrapper import CONTINUES, RESTART, Wrapper
 from rlrun.settings import IntRange, NonNegativeInt, Units, config, register
 from rlrun.types import Info
 
@@ -19,7 +19,7 @@ class StickyALE:
     """An ALEInterface that repeats the last action with some probability, in place of ALE's own sticky actions.
 
     ALE's saved state lacks the last action. If the first frame after a restore repeats that action, the game continues
-    differently (measured: in 5 of 48 restores). Here the last action is an attribute that `envs.state` saves, and
+    differently (measured: in 5 of 48 restores). Here the last action is an attribute that `saving.state` saves, and
     random numbers come from the environment's generator, which is also saved.
     """
 

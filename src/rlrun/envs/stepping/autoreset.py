@@ -10,10 +10,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from rlrun.envs.returned import SUCCESS, check_observation
-from rlrun.envs.slot import EnvError
-from rlrun.envs.state import Tree
-from rlrun.envs.wrappers import CONTINUES
+from rlrun.envs.saving.state import Tree
+from rlrun.envs.stepping.returned import SUCCESS, check_observation
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.wrappers.wrapper import CONTINUES
 from rlrun.errors import ConfigError
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs.rewards import LinearReward, OwnReward
+from rlrun.envs.wrappers.rewards import LinearReward, OwnReward
 from rlrun.settings import NonNegativeInt, PositiveInt, Units, config, register
 from rlrun.settings.registry import lookup
 from rlrun.types import Info

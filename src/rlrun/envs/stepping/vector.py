@@ -12,28 +12,37 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
 from rlrun.core.random import Stream
-from rlrun.envs.accelerated import Accelerated
-from rlrun.envs.actions import conversion, sampled
-from rlrun.envs.autoreset import Arrays, Raw, adapter, copied, put
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.examination import examined
-from rlrun.envs.explained import explained
-from rlrun.envs.goal_rewards import GoalRewards
-from rlrun.envs.make import Recipe, recipe
-from rlrun.envs.native import own_verdict, simulator
-from rlrun.envs.obs_adapter import as_tensors
+from rlrun.envs.making.explained import explained
+from rlrun.envs.making.make import Recipe, recipe
+from rlrun.envs.making.native import own_verdict, simulator
+from rlrun.envs.making.tasks import Tasks
 from rlrun.envs.origin import origin
-from rlrun.envs.pool import SyncPool, VectorPool
-from rlrun.envs.process import unchanged
 from rlrun.envs.recording import tiled
-from rlrun.envs.returned import BOOLS, NUMBERS, WHOLE, ReturnedError, batched, check_observation, check_rows, fraction
-from rlrun.envs.rewards import reward_shape
-from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
-from rlrun.envs.slot import LOST, EnvError
-from rlrun.envs.state import Tree
-from rlrun.envs.tasks import Tasks
-from rlrun.envs.verdicts import Verdict
-from rlrun.envs.workers import AsyncPool
+from rlrun.envs.saving.examination import examined
+from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, REPLAY
+from rlrun.envs.saving.state import Tree
+from rlrun.envs.saving.verdicts import Verdict
+from rlrun.envs.stepping.accelerated import Accelerated
+from rlrun.envs.stepping.actions import conversion, sampled
+from rlrun.envs.stepping.autoreset import Arrays, Raw, adapter, copied, put
+from rlrun.envs.stepping.goal_rewards import GoalRewards
+from rlrun.envs.stepping.obs_adapter import as_tensors
+from rlrun.envs.stepping.pool import SyncPool, VectorPool
+from rlrun.envs.stepping.process import unchanged
+from rlrun.envs.stepping.returned import (
+    BOOLS,
+    NUMBERS,
+    WHOLE,
+    ReturnedError,
+    batched,
+    check_observation,
+    check_rows,
+    fraction,
+)
+from rlrun.envs.stepping.slot import LOST, EnvError
+from rlrun.envs.stepping.workers import AsyncPool
+from rlrun.envs.wrappers.rewards import reward_shape
 from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of

@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
-from rlrun.envs.autoreset import Arrays
-from rlrun.envs.wrappers import CONTINUES
+from rlrun.envs.stepping.autoreset import Arrays
+from rlrun.envs.wrappers.wrapper import CONTINUES
 from rlrun.errors import ConfigError
 from rlrun.types import Info
 

@@ -12,15 +12,15 @@ import numpy as np
 from gymnasium import spaces
 
 from rlrun.core.logged import Logged, take_logged
-from rlrun.envs import replay, state
-from rlrun.envs.hold import HELD, Held, holds
-from rlrun.envs.obs_adapter import LATE_MASK, ignores_masks
-from rlrun.envs.replay import RecordedEpisode
-from rlrun.envs.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
-from rlrun.envs.returned import reward as read_reward
-from rlrun.envs.rewards import OwnReward, reward_shape
-from rlrun.envs.state import NotSavableError, Tree
-from rlrun.envs.wrappers import CONTINUES
+from rlrun.envs.saving import episode_record, state
+from rlrun.envs.saving.episode_record import RecordedEpisode
+from rlrun.envs.saving.state import NotSavableError, Tree
+from rlrun.envs.stepping.obs_adapter import LATE_MASK, ignores_masks
+from rlrun.envs.stepping.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
+from rlrun.envs.stepping.returned import reward as read_reward
+from rlrun.envs.wrappers.hold import HELD, Held, holds
+from rlrun.envs.wrappers.rewards import OwnReward, reward_shape
+from rlrun.envs.wrappers.wrapper import CONTINUES
 from rlrun.errors import nearest, printable
 from rlrun.imports import traced
 from rlrun.schedules.attribute import Attribute, ScheduledAttributeError
@@ -204,7 +204,7 @@ class EnvSlot(gym.Wrapper):
         if not self.recording:
             return self._with_parameters(state.save(self.env))
         if self.episode is None:
-            return {LOST: replay.NOT_RECORDED}
+            return {LOST: episode_record.NOT_RECORDED}
         try:
             return self.episode.save()
         except NotSavableError as error:
@@ -218,7 +218,7 @@ class EnvSlot(gym.Wrapper):
         try:
             if LOST in tree:
                 return tree[LOST]
-            if replay.recorded(tree):
+            if episode_record.recorded(tree):
                 self._replay(tree, replay_limit_s)
             else:
                 if not self.begun:  # environments create attributes at their first reset
@@ -266,7 +266,7 @@ class EnvSlot(gym.Wrapper):
         options = state.decode(tree["options"])
         self.episode = RecordedEpisode(tree["before"], tree["seed"], options)
         self.episode.obs, self.begun = self._begin(tree["seed"], options), True
-        replay.play(self, self.episode.obs, tree, replay_limit_s)
+        episode_record.play(self, self.episode.obs, tree, replay_limit_s)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is not None:  # some environments sample from their own spaces

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rlrun.data_files import open_data
-from rlrun.envs.downloads import folder
-from rlrun.envs.make import Recipe
+from rlrun.envs.making.downloads import folder
+from rlrun.envs.making.make import Recipe
 from rlrun.errors import ConfigError
 from rlrun.imports import is_path
 from rlrun.settings import config, parse

@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs.actions import leaves, nested
-from rlrun.envs.state import NotSavableError, Tree, encode
+from rlrun.envs.saving.state import NotSavableError, Tree, encode
+from rlrun.envs.stepping.actions import leaves, nested
 
 MAX_BYTES = 1_000_000  # of recorded actions: 125,000 discrete actions, or 62,500 actions of four floats
 QUIET_S = 1.0  # if a replay takes longer than this, a message is printed

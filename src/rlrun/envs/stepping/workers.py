@@ -29,17 +29,17 @@ from gymnasium import Space
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars, create_empty_array
 
 from rlrun import memory
-from rlrun.envs.autoreset import put
-from rlrun.envs.make import Recipe
-from rlrun.envs.pool import VectorPool
-from rlrun.envs.slot import EnvError, EnvSlot, Form, fault, line
+from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.autoreset import put
+from rlrun.envs.stepping.pool import VectorPool
+from rlrun.envs.stepping.slot import EnvError, EnvSlot, Form, fault, line
 from rlrun.errors import RlrunError
 from rlrun.imports import SAFE_PATH, importing, safe_path
 from rlrun.operating_system import kill_when_closed, signals_of
 
 # a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-PRELOADED = ("rlrun.envs.workers", "rlrun.envs.examination")
+PRELOADED = ("rlrun.envs.stepping.workers", "rlrun.envs.saving.examination")
 # packages of environments that the server also preloads; others are not, because a failing import would end the server
 ENGINES = ("gymnasium.", "ale_py", "rlrun.")
 IGNORED = signals_of("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # only the run itself handles these

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs import state
-from rlrun.envs.obs_adapter import sample
-from rlrun.envs.replay import raw
-from rlrun.envs.slot import EnvSlot, line
+from rlrun.envs.saving import state
+from rlrun.envs.saving.episode_record import raw
+from rlrun.envs.stepping.obs_adapter import sample
+from rlrun.envs.stepping.slot import EnvSlot, line
 
 MethodName = Literal["native", "replay", "episode end"]
 NATIVE: Final = "native"  # the state of the environment is saved

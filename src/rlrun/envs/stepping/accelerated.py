@@ -13,10 +13,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rlrun.core.random import Stream
-from rlrun.envs.actions import Actions, sampled
-from rlrun.envs.goal_rewards import GoalRewards
-from rlrun.envs.state import Tree
-from rlrun.envs.tasks import Tasks
+from rlrun.envs.making.tasks import Tasks
+from rlrun.envs.saving.state import Tree
+from rlrun.envs.stepping.actions import Actions, sampled
+from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
 from rlrun.types import Episode, Obs, Spec, Step

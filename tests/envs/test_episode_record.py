@@ -8,10 +8,9 @@ from saving_methods import saving_methods
 from test_env_state import actions, goes_on_exactly
 from toys import equal
 
-from rlrun.envs import make as making
-from rlrun.envs import replay
 from rlrun.envs.builtin.probes import Hidden
-from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
+from rlrun.envs.making import make as making
+from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.settings import config, register
 from rlrun.snapshot import tree as snapshot
 
@@ -148,7 +147,7 @@ def test_episode_without_a_recorded_reset_ends_at_a_restore(make):
 
 def test_episode_replay_limits_the_number_of_actions(make, monkeypatch):
     env, other = played(make, "rlrun/Hidden-v0", 0), played(make, "rlrun/Hidden-v0", 0, seed=1)
-    monkeypatch.setattr(replay, "MAX_BYTES", 64)  # 8 discrete actions, and one that says it is more
+    monkeypatch.setattr(episode_record, "MAX_BYTES", 64)  # 8 discrete actions, and one that says it is more
     while (lengths := (env.clock.steps - env.clock.begun).tolist())[0] < 9 or lengths[1] > 8:
         env.step(ZERO)
     assert len(env.pool.slots[0].episode.actions) == 72
@@ -165,7 +164,7 @@ def test_episode_replay_limits_the_number_of_actions(make, monkeypatch):
 
 def test_episode_length_counts_from_the_new_reset_after_a_restore(make, monkeypatch):
     env = played(make, "rlrun/Hidden-v0", 3)
-    monkeypatch.setattr(replay, "MAX_BYTES", 8)
+    monkeypatch.setattr(episode_record, "MAX_BYTES", 8)
     other = make("rlrun/Hidden-v0", 2, seed=1)
     other.set_extra_state(env.get_extra_state())
     start = other.step(ZERO).obs

@@ -16,11 +16,11 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
-from rlrun.envs.make import Recipe
-from rlrun.envs.returned import number
-from rlrun.envs.rewards import reward_shape
-from rlrun.envs.slot import EnvError, EnvSlot, line
-from rlrun.envs.workers import TimedPipe, end, started
+from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.returned import number
+from rlrun.envs.stepping.slot import EnvError, EnvSlot, line
+from rlrun.envs.stepping.workers import TimedPipe, end, started
+from rlrun.envs.wrappers.rewards import reward_shape
 from rlrun.errors import ConfigError, RunError
 
 Results = tuple[np.ndarray, np.ndarray | None]

@@ -14,15 +14,15 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
-from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
-from rlrun.envs.box2d import NewWorld
 from rlrun.envs.config import OBJECT, EnvConfig, no_object
-from rlrun.envs.explained import explained
-from rlrun.envs.obs_adapter import adapt_observations, shows_masks
-from rlrun.envs.rewards import reward_shape
+from rlrun.envs.making.box2d import NewWorld
+from rlrun.envs.making.explained import explained
 from rlrun.envs.simulators import suite
-from rlrun.envs.slot import EnvSlot, fault
-from rlrun.envs.wrappers import TimeLimit, is_training_only
+from rlrun.envs.stepping.obs_adapter import adapt_observations, shows_masks
+from rlrun.envs.stepping.slot import EnvSlot, fault
+from rlrun.envs.wrappers.atari import STICKY, STICKY_DEFAULT, StickyALE
+from rlrun.envs.wrappers.rewards import reward_shape
+from rlrun.envs.wrappers.wrapper import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
 from rlrun.imports import MULTI_AGENT, advice, importing, is_path, module_of, name_of, reference_of
 

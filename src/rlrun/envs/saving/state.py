@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from rlrun.envs.atari import StickyALE
+from rlrun.envs.wrappers.atari import StickyALE
 
 Tree = object
 

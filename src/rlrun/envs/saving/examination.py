@@ -12,14 +12,14 @@ from multiprocessing.connection import Connection
 from signal import Signals
 from typing import Any
 
-from rlrun.envs import verdicts
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.make import Recipe
-from rlrun.envs.obs_adapter import as_tensors, shows_masks
-from rlrun.envs.selftest import EPISODE_END, Method, self_test
-from rlrun.envs.slot import EnvError
-from rlrun.envs.verdicts import Verdict
-from rlrun.envs.workers import DiedError, NotSentError, SilentError, TimedPipe, end, started
+from rlrun.envs.making.make import Recipe
+from rlrun.envs.saving import verdicts
+from rlrun.envs.saving.selftest import EPISODE_END, Method, self_test
+from rlrun.envs.saving.verdicts import Verdict
+from rlrun.envs.stepping.obs_adapter import as_tensors, shows_masks
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.workers import DiedError, NotSentError, SilentError, TimedPipe, end, started
 from rlrun.errors import RunError, printable
 
 QUIET_S = 1.0  # if a test takes longer than this, a message is printed

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import data_files
-from rlrun.envs.unix_compress import CompressFile
+from rlrun.envs.making.unix_compress import CompressFile
 
 SECONDS = 60  # a connection that delivers nothing for this time is closed
 LIMIT = 1 << 30  # bytes of a download; the largest file that our configs name has 361 MB

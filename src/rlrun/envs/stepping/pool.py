@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from rlrun.envs.actions import single
-from rlrun.envs.autoreset import Arrays, put
-from rlrun.envs.make import Recipe
-from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
-from rlrun.envs.wrappers import CONTINUES
+from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.actions import single
+from rlrun.envs.stepping.autoreset import Arrays, put
+from rlrun.envs.stepping.slot import EnvError, EnvSlot, Form, fault
+from rlrun.envs.wrappers.wrapper import CONTINUES
 from rlrun.nested import index as rows_of
 from rlrun.types import Info
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.make import make
+from rlrun.envs.making.make import make
 from rlrun.errors import ConfigError
 from rlrun.functional.tabular import value_iteration
 

@@ -1,0 +1,1 @@
+"""Makes environments from their ids."""

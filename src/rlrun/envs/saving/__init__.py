@@ -1,0 +1,1 @@
+"""Saves and restores environments, and finds out by a self-test how."""

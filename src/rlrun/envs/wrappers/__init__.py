@@ -1,0 +1,1 @@
+"""Registered wrappers: `env.wrappers.<name>` in a config."""
