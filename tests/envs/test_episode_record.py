@@ -10,6 +10,7 @@ from toys import equal
 
 from rlrun.envs.builtin.probes import Hidden
 from rlrun.envs.making import make as making
+from rlrun.envs.saving import episode_record
 from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.settings import config, register
 from rlrun.snapshot import tree as snapshot

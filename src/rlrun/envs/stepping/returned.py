@@ -37,6 +37,17 @@ def check_observation(space: Space, obs: object, keys: tuple[str, ...] = ()) -> 
     _check_array(space, np.asarray(obs), keys)
 
 
+def check_stored(space: Space, obs: object, keys: tuple[str, ...] = ()) -> None:
+    """As `check_observation`, for an observation that was stored as agents see it: numbers of a Box may be floats."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            check_stored(part, _entry(obs, key, keys), (*keys, key))
+    elif isinstance(space, spaces.Box):
+        check_rows(".".join(("observation", *keys)), obs, space.shape, NUMBERS)
+    else:
+        check_observation(space, obs, keys)
+
+
 def batched(space: Space, num_envs: int) -> Space:
     """Returns the space of the observations of a vector env, with the values that each environment may return."""
     match space:

@@ -38,6 +38,7 @@ from rlrun.envs.stepping.returned import (
     batched,
     check_observation,
     check_rows,
+    check_stored,
     fraction,
 )
 from rlrun.envs.stepping.slot import LOST, EnvError
@@ -435,7 +436,7 @@ class VectorEnv(nn.Module):
             self._set_tasks(number)
         if tree["obs"] is None:
             return
-        check_observation(self.batch, tree["obs"])
+        check_stored(self.batch, tree["obs"])
         check_rows("returns", tree["returns"], clock.returns.shape, NUMBERS)
         check_rows("begun", tree["begun"], clock.begun.shape, WHOLE)
         clock.obs = self._tensors(tree["obs"], "observation")
