@@ -6,8 +6,10 @@ import os
 from io import BufferedReader
 from pathlib import Path
 
-from rlrun import files
+from rlrun import files, memory
 from rlrun.errors import ConfigError
+
+CHUNK = 1 << 20  # bytes
 
 
 def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
@@ -26,6 +28,19 @@ def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
 
 
 def sha256(path: Path, follow_links: bool = True) -> str:
-    """Returns the SHA-256 of a regular file, in hex. Raises OSError like `open_data`."""
+    """Returns the SHA-256 of a regular file, in hex.
+
+    Raises OSError like `open_data`, for a file that does not fit into memory, and for one with more bytes than its
+    size, as files of /proc that have no end.
+    """
+    found = hashlib.sha256()
     with open_data(path, follow_links) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        left = os.fstat(file.fileno()).st_size
+        if left > memory.total():
+            raise OSError(errno.EFBIG, "larger than the memory of this machine", str(path))
+        while chunk := file.read(CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                raise OSError(errno.EFBIG, "holds more bytes than its size says", str(path))
+            found.update(chunk)
+    return found.hexdigest()
