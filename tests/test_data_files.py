@@ -1,12 +1,12 @@
 """Files of data that an untrusted config may name are hashed to an end that is known before."""
 
 import hashlib
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from rlrun import memory
 from rlrun.data_files import CHUNK, sha256
 
 
@@ -16,9 +16,9 @@ def test_hash_is_that_of_the_content(size: int, tmp_path: Path) -> None:
     assert sha256(tmp_path / "table") == hashlib.sha256(b"x" * size).hexdigest()
 
 
-def test_file_that_does_not_fit_into_memory_is_not_hashed(tmp_path: Path) -> None:
-    (tmp_path / "table").touch()
-    os.truncate(tmp_path / "table", 1 << 44)
+def test_file_that_does_not_fit_into_memory_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "table").write_bytes(b"x" * 11)
+    monkeypatch.setattr(memory, "total", lambda: 10)
     with pytest.raises(OSError, match="larger than the memory of this machine"):
         sha256(tmp_path / "table")
 
