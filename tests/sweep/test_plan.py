@@ -394,3 +394,10 @@ def test_stored_space_with_aliases_is_refused(entry: str, tmp_path: Path) -> Non
     path.write_text(yaml.safe_dump(content).replace("space: {}", f"space: {{algo.gamma: {{choice: {entry}}}}}"))
     with pytest.raises(ConfigError, match="aliases are not allowed"):
         read(path.parent)
+
+
+def test_stored_sweep_whose_trials_are_a_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("format: 1\n")
+    (tmp_path / "trials").touch()
+    with pytest.raises(ConfigError, match=r"not a sweep \(trials is a file\)"):
+        stored(tmp_path, [])

@@ -83,6 +83,8 @@ def read(folder: Path) -> Description:
         text = files.read(path, files.CONFIG_BYTES).decode()
     except (OSError, UnicodeDecodeError):
         raise ConfigError(f"{folder}: not a sweep (it has no readable {SWEEP})") from None
+    if (folder / TRIALS).is_file():
+        raise ConfigError(f"{folder}: not a sweep ({TRIALS} is a file)")
     values = parse_yaml(text, path)
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise ConfigError(f"{path}: must have format: {FORMAT}")
