@@ -39,6 +39,7 @@ equal = testing.equal
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first environment that an algorithm supports
 NO_WEIGHTS = ("fixed_policy",)
+RECORDED: dict[str, str] = {}  # data sets of random episodes, by environment
 SHARED: Path | None = None  # the folder of composed toys that all workers of a test run use
 
 
@@ -178,6 +179,14 @@ def recorded(text: str, steps: int = 24) -> str | None:
         loop: Any = build_loop(run_config(values))
     except ConfigError:
         return None
+    given = json.dumps([values["env"], values["seed"], steps])
+    if given not in RECORDED:
+        RECORDED[given] = _recorded(loop, steps)
+    loop.env.close()
+    return RECORDED[given]
+
+
+def _recorded(loop: Any, steps: int) -> str:
     Loop.begin(loop)
     rollout, stream = Rollout(loop.env.spec), Stream(loop.seed, "warmup")
     for _ in range(steps):
@@ -191,7 +200,6 @@ def recorded(text: str, steps: int = 24) -> str | None:
     home = TemporaryDirectory()
     atexit.register(home.cleanup)
     write(Path(home.name) / "random-v0", demos, loop.env)
-    loop.env.close()
     return f"{home.name}/random-v0"
 
 

@@ -434,7 +434,7 @@ def field_type(algo: str, key: str) -> Any:
     return get_type_hints(known[path][0].Config, include_extras=True).get(name, Any)
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", BY_PART)
 def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, build: Build) -> None:
     loop = train(build(toy(algo)), 1)
     for _ in range(5):  # into the middle of an episode or a generation
