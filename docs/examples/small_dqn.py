@@ -38,7 +38,7 @@ class SmallDQN(Agent):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.q = ActionValues(parts.torso(), int(spec.action.n))
-        self.target_q = Target(self.q, cfg.tau)
+        self.target_network = Target(self.q, cfg.tau)
         self.optim = Optim(self.q.parameters(), cfg.learning_rate)
         self.register_buffer("epsilon", torch.tensor(1.0))  # a number that changes is a buffer
         self.act_noise = parts.stream("act")
@@ -57,14 +57,14 @@ class SmallDQN(Agent):
         """Learns from transitions [batch, ...]. `rlrun.types.Transition` lists its keys."""
         self.epsilon.mul_(self.cfg.epsilon_decay).clamp_(min=0.05)
         metrics = self.learn(batch)
-        self.target_q.track()
+        self.target_network.track()
         return metrics
 
     @kernel
     def learn(self, batch: Batch) -> Metrics:
         with torch.no_grad():
             discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-            target = batch["reward"] + discount * self.target_q(batch["next_obs"]).amax(-1)
+            target = batch["reward"] + discount * self.target_network(batch["next_obs"]).amax(-1)
         action = batch["action"].long().unsqueeze(-1)
         value = self.q(batch["obs"]).gather(-1, action).squeeze(-1)
         loss = 0.5 * average((value - target) ** 2, batch["weight"])

@@ -284,7 +284,7 @@ def test_targets_bootstrap_after_the_steps_of_the_return(algo: str, build: Build
     elif algo in ("soft_q", "discrete_sac", "sac"):
         changes["algo.entropy_reward"] = {"name": "none"}
     agent: Any = build(toy(algo, **changes)).agent
-    target = agent.target_q if algo == "dqn" else agent.target_critic
+    target = agent.target_network if algo == "dqn" else agent.target_critic
     with torch.no_grad():
         for param in agent.parameters():  # the policy of MDQ is then uniform, so that its divergence from it is 0
             param.zero_()
@@ -341,10 +341,10 @@ def test_dqn_target_is_the_minimum_of_the_critics_at_the_greedy_action(
     changes = {"algo.gamma": 0.5, "algo.double": double, "algo.critic.huber_delta": None}
     agent: Any = build(toy("dqn", **changes)).agent
     with torch.no_grad():
-        for param in (*agent.q.parameters(), *agent.target_q.parameters()):
+        for param in (*agent.q.parameters(), *agent.target_network.parameters()):
             param.zero_()
         agent.q.output.bias.copy_(torch.tensor([[[5.0, 1.0]], [[5.0, 9.0]]]))
-        agent.target_q.module.output.bias.copy_(torch.tensor([[[2.0, 4.0]], [[9.0, 3.0]]]))
+        agent.target_network.module.output.bias.copy_(torch.tensor([[[2.0, 4.0]], [[9.0, 3.0]]]))
     batch = {
         "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([0]),
         "reward": torch.ones(1), "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),

@@ -15,10 +15,10 @@ Build = Callable[..., Loop]
 
 def test_dqn_target_network_updates_every_target_every_updates(build: Build) -> None:
     loop = build(toy("dqn", **{"algo.target_every": 4, "algo.tau": 1.0}))
-    target = [param.clone() for param in loop.agent.target_q.parameters()]
+    target = [param.clone() for param in loop.agent.target_network.parameters()]
     for updates in range(1, 9):
         train(loop, updates)
-        now = [param.clone() for param in loop.agent.target_q.parameters()]
+        now = [param.clone() for param in loop.agent.target_network.parameters()]
         assert equal(now, list(loop.agent.q.parameters())) == (updates % 4 == 0)
         assert equal(now, target) == (updates % 4 != 0)
         target = now
@@ -56,10 +56,10 @@ def test_double_dqn_target_selects_by_the_online_network(build: Build) -> None:
             )
         ).agent
         with torch.no_grad():
-            for param in (*agent.q.parameters(), *agent.target_q.parameters()):
+            for param in (*agent.q.parameters(), *agent.target_network.parameters()):
                 param.zero_()
             agent.q.output.bias.copy_(torch.tensor([1.0, 0.0]))  # prefers action 0
-            agent.target_q.module.output.bias.copy_(torch.tensor([3.0, 5.0]))
+            agent.target_network.module.output.bias.copy_(torch.tensor([3.0, 5.0]))
         batch = {
             "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
             "reward": torch.ones(1), "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
@@ -73,7 +73,7 @@ def test_dqn_target_network_updates_by_environment_steps(build: Build) -> None:
     train(loop, 1)
     for _ in range(20):  # two steps and one update each
         loop.tick()
-        same = equal([*loop.agent.target_q.parameters()], [*loop.agent.q.parameters()])
+        same = equal([*loop.agent.target_network.parameters()], [*loop.agent.q.parameters()])
         assert same == (loop.steps % 10 == 0)
 
 
@@ -113,10 +113,10 @@ def test_dqn_target_ignores_illegal_actions(double: bool, build: Build) -> None:
     }
     agent = build(toy("dqn", **changes, **{"algo.gamma": 0.5, "algo.double": double})).agent
     with torch.no_grad():
-        for param in (*agent.q.parameters(), *agent.target_q.parameters()):
+        for param in (*agent.q.parameters(), *agent.target_network.parameters()):
             param.zero_()
         agent.q.output.bias.copy_(torch.tensor([1.0, 9.0, 0.0]))
-        agent.target_q.module.output.bias.copy_(torch.tensor([3.0, 7.0, 0.0]))
+        agent.target_network.module.output.bias.copy_(torch.tensor([3.0, 7.0, 0.0]))
     obs = {"obs": torch.zeros(1, 2), "action_mask": torch.tensor([[1, 0, 1]])}
     batch = {
         "obs": obs, "next_obs": obs, "action": torch.tensor([2]), "reward": torch.ones(1),

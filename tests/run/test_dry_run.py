@@ -41,7 +41,7 @@ def test_dry_run_writes_nothing_and_prints_each_quantity_once(tmp_path: Path, ca
     assert [*table] == ["folder", "files", "parameters", "replay", "memory", "snapshot", "disk", "time", "not"]
     assert "runs/dqn-CartPole/<UTC time>-s0-<4 hex digits>" in table["folder"]
     assert table["files"].endswith(" summary.json, snapshots/")
-    assert "q 114, target_q 114; 114 are learned" in table["parameters"]  # 4 * 16 + 16 + 16 * 2 + 2
+    assert "q 114, target_network 114; 114 are learned" in table["parameters"]  # 4 * 16 + 16 + 16 * 2 + 2
     assert table["time"].startswith("time") and "for 900 steps at" in table["time"]
     assert "the first 100 at" in table["time"]
     assert "2 evaluations of 2 episodes" in table["not"]

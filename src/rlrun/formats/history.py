@@ -52,6 +52,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Renamed("agent.epsilon.value", "schedules.epsilon"),
             Renamed("agent.epsilon", "schedules.epsilon", ("parameter_noise_bandit",)),
             Renamed("agent.search.temperature", "schedules.search/temperature"),
+            Renamed("agent.target_q", "agent.target_network"),
         ),
     ),
 )

@@ -73,7 +73,7 @@ class DQN(Agent):
         self.q: nn.Module = head(torso, int(spec.action.n), stacked, self.ensemble.shape)
         if cfg.noisy_std is not None:
             self.q = Noisy(self.q, cfg.noisy_std, cfg.noisy_layers)
-        self.target_q = Target(self.q, cfg.tau)
+        self.target_network = Target(self.q, cfg.tau)
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
         self.optim = Optim(self.q.parameters(), cfg.learning_rate, **options)
         self.act_noise = parts.stream("act")
@@ -114,7 +114,7 @@ class DQN(Agent):
         count = ctx.env_steps
         if self.cfg.target_unit == "updates":
             count = ctx.updates + 1
-        self.target_q.track_every(self.cfg.target_every, count)
+        self.target_network.track_every(self.cfg.target_every, count)
         return metrics, priority
 
     @kernel
@@ -124,7 +124,7 @@ class DQN(Agent):
         """Returns metrics and the mean absolute errors of the members, [batch], as priorities."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
-            next_z = self.predict(self.target_q.select(members), next_obs, *noise[0])
+            next_z = self.predict(self.target_network.select(members), next_obs, *noise[0])
             selector = next_z
             if self.cfg.double:
                 selector = self.predict(self.q, next_obs, *noise[1])
