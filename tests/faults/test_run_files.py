@@ -92,12 +92,17 @@ def test_a_start_that_fails_leaves_no_folder_with_resume_auto_either(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.fixture
-def run(tmp_path: Path, capsys: Out) -> Path:
-    path = tmp_path / "run"
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trained") / "run"
     assert main(["train", *SMALL, "trainer.total_steps=40", "logger=[console]", f"run_dir={path}"]) == 0
-    capsys.readouterr()
     return path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("text", ['{"versions": 3}', '{"resumed": 5}', '{"resumed": [5]}', "[1]", "{", ""])
