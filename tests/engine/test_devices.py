@@ -34,7 +34,7 @@ def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: p
         loop = assemble.build_loop(config)
         assert {param.device for param in loop.agent.parameters()} <= {device}
         loop.begin()
-        train(loop, 5)
+        train(loop, 3)
         resumed = assemble.build_loop(config)
         resumed.load_state_dict(decode(*encode(dict(loop.state_dict()))))
         for ring, saved in zip(rings(resumed).values(), rings(loop).values(), strict=True):
