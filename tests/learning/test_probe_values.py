@@ -50,7 +50,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     "dqn": (VALUE_BASED, 400),
     "c51": (VALUE_BASED | CATEGORICAL, 400),
     "qr_dqn": (VALUE_BASED | {"algo.critic.num_quantiles": 8}, 400),
-    "rainbow": (VALUE_BASED | CATEGORICAL, 400),
+    "rainbow": (VALUE_BASED | CATEGORICAL, 300),
     "sac": (ACTOR_CRITIC | SOFT, 500),
     "discrete_sac": (ACTOR_CRITIC | SOFT, 500),
     "td3": (ACTOR_CRITIC, 500),
