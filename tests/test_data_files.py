@@ -16,10 +16,12 @@ def test_hash_is_that_of_the_content(size: int, tmp_path: Path) -> None:
     assert sha256(tmp_path / "table") == hashlib.sha256(b"x" * size).hexdigest()
 
 
-def test_file_that_does_not_fit_into_memory_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_above_the_limit_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "table").write_bytes(b"x" * 11)
-    monkeypatch.setattr(memory, "total", lambda: 10)
-    with pytest.raises(OSError, match="larger than the memory of this machine"):
+    with pytest.raises(OSError, match="has 11 bytes; the limit is 10"):
+        sha256(tmp_path / "table", most=10)
+    monkeypatch.setattr(memory, "total", lambda: 9)
+    with pytest.raises(OSError, match="the limit is 9"):
         sha256(tmp_path / "table")
 
 

@@ -27,17 +27,19 @@ def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
         raise OSError(errno.EINVAL, str(error), str(path)) from None
 
 
-def sha256(path: Path, follow_links: bool = True) -> str:
+def sha256(path: Path, follow_links: bool = True, most: int | None = None) -> str:
     """Returns the SHA-256 of a regular file, in hex.
 
     Raises OSError like `open_data`, for a file that does not fit into memory, and for one with more bytes than its
-    size, as files of /proc that have no end.
+    size, as files of /proc that have no end. most: bytes, by default the memory of this machine.
     """
+    if most is None:
+        most = memory.total()
     found = hashlib.sha256()
     with open_data(path, follow_links) as file:
         left = os.fstat(file.fileno()).st_size
-        if left > memory.total():
-            raise OSError(errno.EFBIG, "larger than the memory of this machine", str(path))
+        if left > most:
+            raise OSError(errno.EFBIG, f"has {left:,} bytes; the limit is {most:,}", str(path))
         while chunk := file.read(CHUNK):
             left -= len(chunk)
             if left < 0:

@@ -1,8 +1,11 @@
 """`rlrun list` and `rlrun show` print the comments of the YAML files."""
 
+from pathlib import Path
+
 import pytest
 
-from rlrun.config import sources
+from rlrun.config import declared, sources
+from rlrun.errors import ConfigError
 
 TEXT = """\
 # @package _global_
@@ -85,3 +88,11 @@ def test_every_key_that_can_be_set_says_what_it_means():
     leaves = {key for meanings in notes for key in meanings if key not in sections}
     silent = [key for key in leaves if key.rpartition(".")[2] not in explained]
     assert [key for key in silent if not key.endswith(("name", "learning_rate"))] == []
+
+
+@pytest.mark.parametrize("text", ["x = " + "-" * 300_000 + "1", "x = 1  #" + "x" * (1 << 20), "x = (", "\0"])
+def test_python_file_that_cannot_be_parsed_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        declared.declared(tmp_path / "mine.py")
+    assert str(tmp_path / "mine.py") in str(refused.value) and "\n" not in str(refused.value)

@@ -54,8 +54,8 @@ REACHING = [
     ("plugins=[./evil.py]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
     ("+plugins=[evil]", f"plugins: {CODE} 'plugins=[evil]'"),
     ("++plugins=['./evil.py']", f"plugins: {CODE} 'plugins=[./evil.py]'"),
-    ("plugins@algo=[./evil.py],[b]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
-    ("plugins=[./evil.py],[b]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
+    ("plugins@algo=[./evil.py],[b]", "several values; a sweep accepts only one"),
+    ("plugins=[./evil.py],[b]", "several values; a sweep accepts only one"),
     ("env.id=evil:Env", f"env: {CODE} env=evil:Env"),
     ("++env.id='./evil.py:Env'", f"env: {CODE} env=./evil.py:Env"),
     ("network=./evil.py", f"plugins: {CODE} 'plugins=[./evil.py]'"),
@@ -226,7 +226,7 @@ def test_plugin_of_a_stored_sweep_is_not_imported_to_find_its_environment(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('RAN', 'w')\n")
-    folder = swept(tmp_path / "a", "plugins@algo=[./evil.py],[b]")
+    folder = swept(tmp_path / "a", "plugins@algo=[./evil.py]")
     (folder / SWEEP).write_text((folder / SWEEP).read_text().replace("env=FrozenLake", "env=Unknown-v0"))
     with pytest.raises(ConfigError, match="imports code"):
         stored(folder, [])
@@ -401,3 +401,15 @@ def test_stored_sweep_whose_trials_are_a_file_is_none(tmp_path: Path) -> None:
     (tmp_path / "trials").touch()
     with pytest.raises(ConfigError, match=r"not a sweep \(trials is a file\)"):
         stored(tmp_path, [])
+
+
+@pytest.mark.parametrize("word", ["algo.head=evil.py,5", "+algo.head=evil.py,null", "algo.critic_update=5,evil.py"])
+def test_python_file_among_several_values_of_a_stored_sweep_is_not_opened(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("")
+    folder = swept(tmp_path / "a", word)
+    monkeypatch.setattr("rlrun.config.declared._tree", lambda file: pytest.fail(f"{file} was read"))
+    with pytest.raises(ConfigError, match="several values; a sweep accepts only one"):
+        stored(folder, [])

@@ -17,6 +17,7 @@ from rlrun.errors import ConfigError
 
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
+MOST_BYTES = 1 << 20  # of a Python file
 AROUND = {"loop": "onpolicy", "buffer": "replay"}  # class attributes of an algorithm that choose parts; example names
 
 
@@ -187,7 +188,13 @@ def meanings(file: Path) -> dict[str, str]:
 @cache
 def _tree(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_bytes())
+        with file.open("rb") as opened:
+            text = opened.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ConfigError(f"{file}: not a Python file (above {MOST_BYTES:,} bytes)")
+        return ast.parse(text)
+    except (RecursionError, MemoryError):
+        raise ConfigError(f"{file}: not a Python file (nested too deeply)") from None
     except SyntaxError as error:
         raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from None
     except ValueError as error:

@@ -13,7 +13,7 @@ from rlrun.config.reach import published
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.datasets import folders
-from rlrun.envs.builtin.tables import SKLEARN
+from rlrun.envs.builtin.tables import LIMIT, SKLEARN
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.making import downloads
 from rlrun.errors import ConfigError
@@ -132,7 +132,7 @@ def _digest(key: str, place: str) -> str:
     if key not in (TABLE, EVAL_TABLE):
         return folders.digests(key, place)[name]
     try:
-        return data_files.sha256(Path(place))
+        return data_files.sha256(Path(place), most=LIMIT)
     except FileNotFoundError:
         raise ConfigError(f"{name}: no such file") from None
     except OSError as error:

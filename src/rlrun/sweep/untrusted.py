@@ -26,8 +26,11 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
     an unknown environment. A reference has another value in each trial, so that no composed config shows them all.
     """
     composer = Composer(sources.folders())
+    groups = sources.groups([sources.CONF])
     found = []
     for word in map(composer.read, words):
+        if len(word.values) > 1:  # before the files that they name are looked at
+            raise ConfigError(f"{word.text}: several values; a sweep accepts only one")
         for value in word.values:
             if "$" in word.text:  # in every form of a reference: ${a}, $\{a\}
                 found.append(
@@ -39,7 +42,7 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
                 found.append(Reach("env", value, CODE))
             elif word.key == "preset" and str(value).endswith(".yaml"):
                 found.append(Reach("preset", value, "reads settings from a file"))
-            elif word.is_group and ".py" in str(value):
+            elif word.key in groups and ".py" in word.raw:
                 found.append(Reach("plugins", [value], CODE))
     _check(found, typed)
     return found
