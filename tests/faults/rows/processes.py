@@ -84,6 +84,7 @@ def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Bo
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)  # pytest has put others in their place
+        forkserver._forkserver.__init__()  # type: ignore[attr-defined, misc]  # its process is no child of this one
         watch(board)
         prepare(board)
         from rlrun.cli import main
