@@ -1,4 +1,4 @@
-"""What parts of a run require of each other is asked before anything is built, and all faults come together."""
+"""What parts of a run require of each other is checked before anything is built, and all faults come together."""
 
 from typing import Any
 
