@@ -39,7 +39,9 @@ def test_cudagraph_learns_the_same_bits_as_eager(algo: str, build: Build, monkey
     assert equal(eager.agent.state_dict(), graphed.agent.state_dict())
     for module, name in kernels(graphed.agent):
         kernel = getattr(module, name)
-        assert not kernel.refused and not kernel.failed, name
+        # kernels with recurrent networks run as written
+        refused = [why for why in kernel.refused.values() if "_cudnn_rnn" not in why]
+        assert not refused and not kernel.failed, name
 
 
 @pytest.mark.parametrize("engine", ["eager", "cudagraph"])

@@ -1,6 +1,6 @@
 """Tests on a CPU that the kernels of every algorithm meet the requirements of CUDA graphs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from rlrun.engine.graphs import Graphed
 from rlrun.engine.operations import call_of
 from rlrun.engine.recorder import Call, memory
 from rlrun.engine.tape import REFUSED, repeatable
+from rlrun.errors import RunError
 
 
 class Watch(TorchDispatchMode):
@@ -141,7 +142,7 @@ class Graph(TorchDispatchMode):
                     place.copy_(result.reshape(place.shape))  # a later squeeze_ may have renamed its axes
 
 
-def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+def capture(run: Callable[[], Any], generators: Iterable[torch.Generator]) -> tuple[Callable[[], None], Any]:
     with Graph() as graph:
         left = run()
     graph.undo()
@@ -188,3 +189,18 @@ def test_a_kernel_inside_a_kernel_is_part_of_its_graph(monkeypatch: pytest.Monke
     for i in range(tape.CHECKED[-1] + 2):
         assert torch.equal(outer(torch.full((2,), float(i))), torch.full((2,), 2.0 * (i + 1)))
     assert outer.tapes and not outer.refused
+
+
+def test_a_kernel_that_cannot_be_captured_ends_the_run_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(run: Callable[[], Any], generators: Iterable[torch.Generator]) -> Any:
+        raise RuntimeError("operation not permitted")
+
+    monkeypatch.setattr(graphs, "capture", refuse)
+    kernel = Graphed(lambda x: x * 2)
+    kernel(torch.ones(2))
+    with pytest.raises(RunError) as raised:
+        kernel(torch.ones(2))
+    assert str(raised.value) == (
+        "trainer.engine=cudagraph: Module.<lambda> cannot be captured (RuntimeError: operation not permitted); "
+        "resume with trainer.engine=eager"
+    )

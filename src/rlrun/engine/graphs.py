@@ -5,15 +5,18 @@ parameters, moments and statistics never move, shapes are fixed, and nothing wai
 into the graph's own inputs. Outputs are cloned, so callers may hold references to them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlrun.engine.arguments import mapped
-from rlrun.engine.recorder import Call, Recorder
+from rlrun.engine.recorder import Call, Recorder, generators_of
 from rlrun.engine.tape import Taped
+from rlrun.errors import RunError, reason
 
 
 class Graphed(Taped):
@@ -22,6 +25,15 @@ class Graphed(Taped):
     Some operations of CUDA give different bits each time they run. A kernel with such an operation fails the check.
     """
 
+    def _record(self, key: object, inputs: list[Tensor], args: object, kwargs: object) -> object:
+        """Records the call on the stream of captures, which the graph of its gradients, kept in the record, belongs to.
+
+        Autograd accumulates a gradient on the stream on which its graph was first used, and no capture may wait for
+        another stream.
+        """
+        with on_stream_of_captures():
+            return super()._record(key, inputs, args, kwargs)
+
     def _tape(
         self, calls: list[Call], inputs: list[Tensor], out: object, args: object, kwargs: object
     ) -> Callable[..., object]:
@@ -29,7 +41,12 @@ class Graphed(Taped):
         remaining = iter(graph_inputs)
         graph_args, graph_kwargs = mapped((args, kwargs), lambda _: next(remaining))
         with Recorder():  # while a recorder is active, kernels that this kernel calls run as written
-            replay, outputs = capture(lambda: self.method(*graph_args, **graph_kwargs))
+            try:
+                replay, outputs = capture(lambda: self.method(*graph_args, **graph_kwargs), generators_of(calls))
+            except RuntimeError as error:  # it leaves the generators of the device unusable, so the run must end
+                name = f"{type(self.module).__name__}.{self.method.__name__}"
+                why = f"{name} cannot be captured ({reason(error)}); resume with trainer.engine=eager"
+                raise RunError(f"trainer.engine=cudagraph: {why}") from error
 
         def run(*inputs: Tensor) -> Any:
             for graph_input, tensor in zip(graph_inputs, inputs, strict=True):
@@ -40,12 +57,34 @@ class Graphed(Taped):
         return run
 
 
-def capture(run: Callable[[], object]) -> tuple[Callable[[], None], object]:
+@contextmanager
+def on_stream_of_captures() -> Iterator[None]:
+    """Queues the work of a block on the stream of captures, after all work before the block and before all after it."""
+    if not torch.cuda.is_available():  # tests replace `capture` on a CPU
+        yield
+        return
+    around, stream = torch.cuda.current_stream(), stream_of_captures()
+    stream.wait_stream(around)
+    with torch.cuda.stream(stream):
+        yield
+    around.wait_stream(stream)
+
+
+@cache
+def stream_of_captures() -> torch.cuda.Stream:
+    """Returns the stream on which kernels are recorded and captured, the same each time."""
+    return torch.cuda.Stream()
+
+
+def capture(run: Callable[[], object], generators: Iterable[torch.Generator]) -> tuple[Callable[[], None], object]:
     """Captures the work that `run` sends to the device as a graph, without executing it.
 
-    Returns a function that executes the graph, and the tensors that hold the results after each execution.
+    generators: those that `run` draws from. Returns a function that executes the graph, and the tensors that hold the
+    results after each execution.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph, stream=stream_of_captures()):
         outputs = run()
     return graph.replay, outputs

@@ -71,6 +71,12 @@ def changed_memory(calls: list[Call]) -> set[int]:
     return changed
 
 
+def generators_of(calls: list[Call]) -> list[torch.Generator]:
+    """Returns the generators that the calls draw from, each once."""
+    drawn = (call.kwargs.get("generator") for call in calls)
+    return list(dict.fromkeys(generator for generator in drawn if generator is not None))
+
+
 def written(calls: list[Call], inputs: list[Tensor]) -> dict[int, Tensor]:
     """Returns the storages that the calls wrote to but did not allocate, without those of the inputs.
 

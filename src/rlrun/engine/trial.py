@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rlrun.engine.arguments import leaves
 from rlrun.engine.reads import Reads
-from rlrun.engine.recorder import Call, Recorder, changed_memory, memory, whole, written
+from rlrun.engine.recorder import Call, Recorder, changed_memory, generators_of, memory, whole, written
 
 PLAIN = (bool, int, float, str)
 Attributes = dict[tuple[nn.Module, str], tuple[object, int]]
@@ -21,11 +21,7 @@ class RecordingTrial:
         self.tape = tape
         self.reads = reads
         self.state = written(calls, inputs)
-        self.generators: list[torch.Generator] = []  # used by the calls
-        for call in calls:
-            generator = call.kwargs.get("generator")
-            if generator is not None and generator not in self.generators:
-                self.generators.append(generator)
+        self.generators = generators_of(calls)
         changed = changed_memory(calls)
         self.changed_inputs = [index for index, tensor in enumerate(inputs) if memory(tensor) in changed]
 

@@ -26,6 +26,7 @@ with burn_in = 2, sequence_length = 3 and n_step = 1:
                        after the burn-in if none is valid; there the state is set to `hidden_state`
 """
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -182,8 +183,11 @@ class Recurrent(Requires, nn.Module):
         by_part = state.unflatten(-1, (cfg.layers, self.parts, cfg.features)).permute(2, 1, 0, 3)
         start = [part.contiguous() for part in by_part]  # each [layers, batch, features]
         weights: list[Tensor] = [param for cell in self.cells() for param in cell.parameters()]
-        # with biases, no dropout, with gradients, forward in time, time first
-        return self.outputs(x, start, weights, (True, cfg.layers, 0.0, True, False, False))
+        with warnings.catch_warnings():
+            # cuDNN copies the weights of a call into one piece of memory; here each is a parameter that never moves
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+            # with biases, no dropout, with gradients, forward in time, time first
+            return self.outputs(x, start, weights, (True, cfg.layers, 0.0, True, False, False))
 
     def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
         """Returns the next state of one cell; x [batch, inputs], state [batch, layer_size]."""
