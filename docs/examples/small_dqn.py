@@ -12,7 +12,7 @@ from torch import Tensor
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.networks.heads import ActionValues
 from rlrun.settings import Fraction, PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -67,6 +67,6 @@ class SmallDQN(Agent):
             target = batch["reward"] + discount * self.target_network(batch["next_obs"]).amax(-1)
         action = batch["action"].long().unsqueeze(-1)
         value = self.q(batch["obs"]).gather(-1, action).squeeze(-1)
-        loss = 0.5 * average((value - target) ** 2, batch["weight"])
+        loss = 0.5 * masked_mean((value - target) ** 2, batch["weight"])
         self.optim.step(loss)
         return {"loss/critic": loss.detach()}

@@ -1,4 +1,4 @@
-"""Opens data files that a config names: tables, data sets, downloads. The files may be untrusted."""
+"""Opens data files that a config names: tables, data sets, downloaded files. The files may be untrusted."""
 
 import errno
 import hashlib
@@ -30,8 +30,9 @@ def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
 def sha256(path: Path, follow_links: bool = True, most: int | None = None) -> str:
     """Returns the SHA-256 of a regular file, in hex.
 
-    Raises OSError like `open_data`, for a file that does not fit into memory, and for one with more bytes than its
-    size, as files of /proc that have no end. most: bytes, by default the memory of this machine.
+    Raises OSError if the file cannot be opened (see `open_data`), is larger than `most` bytes, or goes on after the
+    size that it reports, as endless files of /proc do. most: by default the memory of this machine, into which callers
+    load the file.
     """
     if most is None:
         most = memory.total()

@@ -8,7 +8,6 @@ import torch
 from rlrun.functional.distributions import Categorical, Normal
 from rlrun.functional.losses import (
     advantage_weight,
-    average,
     clip_fraction,
     clipped_surrogate,
     clipped_value_error,
@@ -19,7 +18,7 @@ from rlrun.functional.losses import (
     huber,
     kl_k1,
     kl_k3,
-    moments,
+    masked_mean,
     standardise,
     weighted_mean,
 )
@@ -32,7 +31,7 @@ def test_weighted_mean_masks_weight_0_and_doubles_weight_2() -> None:
 
 def test_average_of_rows_that_were_broadcast_is_refused() -> None:
     with pytest.raises(ValueError, match=r"x and weight must have the same shape, but have \[3, 3\] and \[3\]"):
-        average(torch.zeros(3, 1) - torch.zeros(3), torch.ones(3))
+        masked_mean(torch.zeros(3, 1) - torch.zeros(3), torch.ones(3))
 
 
 def test_ensemble_mse_sums_members_and_averages_rows() -> None:
@@ -92,8 +91,8 @@ def test_huber_is_quadratic_then_linear() -> None:
 
 def test_average_leaves_masked_rows_out_of_the_count() -> None:
     x, weight = torch.tensor([1.0, 100.0, 3.0]), torch.tensor([1.0, 0.0, 1.0])
-    assert average(x, weight) == 2
-    assert average(x, torch.zeros(3)) == 0
+    assert masked_mean(x, weight) == 2
+    assert masked_mean(x, torch.zeros(3)) == 0
 
 
 def test_standardise_ignores_masked_rows() -> None:
@@ -171,13 +170,3 @@ def test_cloning_error_is_negative_log_prob_or_squared_error() -> None:
     torch.testing.assert_close(cloning_error(normal, action), nll)
     choice = Categorical(torch.tensor([[0.0, math.log(3.0)]]))
     torch.testing.assert_close(cloning_error(choice, torch.tensor([1])), torch.tensor([math.log(4 / 3)]))
-
-
-def test_moments_over_the_given_rows_by_hand() -> None:
-    x = torch.tensor([[[1.0, 0.0], [3.0, 0.0]], [[5.0, 2.0], [5.0, 4.0]]])
-    mean, var = moments(x, (-2,), keepdim=True)
-    torch.testing.assert_close(mean, torch.tensor([[[2.0, 0.0]], [[5.0, 3.0]]]))
-    torch.testing.assert_close(var, torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
-    mean, var = moments(x, (0, 1))
-    torch.testing.assert_close(mean, torch.tensor([3.5, 1.5]))
-    torch.testing.assert_close(var, torch.tensor([2.75, 2.75]))

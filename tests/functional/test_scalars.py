@@ -18,14 +18,14 @@ def test_squash_by_hand_and_unsquash_inverts_it() -> None:
 def test_two_hot_spreads_a_number_over_its_two_neighbours() -> None:
     code = TwoHot(2)
     value = float(unsquash(torch.tensor(0.25, dtype=torch.float64)))
-    spread = code.spread(torch.tensor([0.0, value, -1e9, 1e9]))
+    distribution = code.target_distribution(torch.tensor([0.0, value, -1e9, 1e9]))
     expected = [[0, 0, 1, 0, 0], [0, 0, 0.75, 0.25, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]]
-    torch.testing.assert_close(spread, torch.tensor(expected), atol=1e-5, rtol=0)
+    torch.testing.assert_close(distribution, torch.tensor(expected), atol=1e-5, rtol=0)
 
 
 def test_two_hot_mean_inverts_spread() -> None:
     code, numbers = TwoHot(20), torch.linspace(-300, 300, 41)
-    torch.testing.assert_close(code.mean(code.spread(numbers).log()), numbers, rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(code.mean(code.target_distribution(numbers).log()), numbers, rtol=1e-3, atol=1e-2)
 
 
 def test_scalar_losses_by_hand() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.networks.heads import Value
-from rlrun.networks.norm import EPSILON, Renormalised, batch_statistics
+from rlrun.networks.norm import EPSILON, Renormalised, batch_statistics, moments
 from rlrun.settings import registry
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
@@ -135,3 +135,13 @@ def test_norm_is_applied_in_every_torso_with_linear_layers(norm: Any) -> None:
     assert call(gru, True, obs, torch.randn(5, 2)).shape == (2, 5, 5)
     norms = [module for network in (net, impala, gru) for module in network.modules() if hasattr(module, "scale")]
     assert len(norms) == (8 if norm == "layer" else 12)  # two in each of the four stacks, and the inputs of each
+
+
+def test_moments_over_the_given_dimensions_by_hand() -> None:
+    x = torch.tensor([[[1.0, 0.0], [3.0, 0.0]], [[5.0, 2.0], [5.0, 4.0]]])
+    mean, var = moments(x, (-2,), keepdim=True)
+    torch.testing.assert_close(mean, torch.tensor([[[2.0, 0.0]], [[5.0, 3.0]]]))
+    torch.testing.assert_close(var, torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+    mean, var = moments(x, (0, 1))
+    torch.testing.assert_close(mean, torch.tensor([3.5, 1.5]))
+    torch.testing.assert_close(var, torch.tensor([2.75, 2.75]))

@@ -217,9 +217,10 @@ def test_stacked_holds_no_weights_and_splits_dicts() -> None:
     torch.testing.assert_close(together, alone)
 
 
-def test_stacked_refuses_convolutions() -> None:
+@pytest.mark.parametrize("channels", [1, 4])
+def test_stacked_refuses_convolutions(channels: int) -> None:
     with pytest.raises(ConfigError, match="network"):
-        Stacked(Head(torso("cnn", [IMAGE], members=1), 2, members=1))
+        Stacked(Head(torso("cnn", [IMAGE], members=1, convolutions=[[channels, 3, 2]]), 2, members=1))
 
 
 def test_heads_return_the_shapes_of_their_roles() -> None:

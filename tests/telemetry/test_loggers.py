@@ -230,7 +230,7 @@ def test_run_is_equal_with_and_without_loggers_and_a_plug_in_is_one(
 
     # a stored config does not switch on a logger that may send data elsewhere; what was typed again is on
     assert main(["resume", "all", "total_steps=50", plugin]) == 0
-    line = "logger.mine is off, because it sends data out of the run's folder; to switch it on, add logger="
+    line = "logger.mine is off, because it sends data out of the run's folder; to switch it on, resume with logger="
     assert line + "[console,csv,mine]" in capsys.readouterr().err
     assert (tmp_path / "all" / "mine.txt").read_text() == "hello [10, 20, 30, 40] done"
     assert main(["resume", "all", "total_steps=60", plugin, "logger.mine.text=again"]) == 0

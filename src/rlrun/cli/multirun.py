@@ -83,7 +83,7 @@ class GridJob:
                 self.run = FollowedRun(self.path)
             if self.run is not None:
                 for row in self.run.read():
-                    self.run.view.see(row)
+                    self.run.view.add(row)
                     self.run.view.move(row["step"])
 
     def row(self) -> tuple[str, ...]:

@@ -119,13 +119,13 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
     if code not in CODES.values():
         return
     from rlrun.config.stored import CONFIG, read_config
-    from rlrun.telemetry.choice import again
+    from rlrun.telemetry.choice import override
     from rlrun.telemetry.stdout import muted_on_error
 
     command = ["rlrun", "resume", str(path)]
     if plugins:
         command.append(f"plugins=[{','.join(plugins)}]")
-    if word := again(read_config(path / CONFIG)["logger"]):
+    if word := override(read_config(path / CONFIG)["logger"]):
         command.append(word)
     with muted_on_error():
         print(printable(shlex.join(command)), flush=True)

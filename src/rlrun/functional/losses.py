@@ -1,4 +1,4 @@
-"""Loss functions, and the means that weight them per row with importance weights, or with 0 for masked steps."""
+"""Loss functions, and means over a batch that apply importance weights, or weights of 0 for masked steps."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ def batch_mean(x: Tensor) -> Tensor:
 
 
 def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns the mean of weight * x over the batch; x [..., batch], weight [batch]."""
+    """Returns sum(weight * x) / batch size, for x [..., batch] and weight [batch]."""
     return batch_mean(x * weight)
 
 
-def average(x: Tensor, weight: Tensor) -> Tensor:
+def masked_mean(x: Tensor, weight: Tensor) -> Tensor:
     """Returns sum(weight * x) / sum(weight), the mean over the rows that are not masked.
 
     x and weight have the same shape. The result is 0 if every row is masked. Raises ValueError if the shapes differ,
@@ -30,44 +30,21 @@ def average(x: Tensor, weight: Tensor) -> Tensor:
     return weighted_sum / total_weight
 
 
-def moments(
-    x: Tensor,
-    rows: tuple[int, ...],
-    keepdim: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Returns the mean and the (biased) variance over the dimensions `rows`. Masks are not applied."""
-    mean = x.mean(rows, keepdim=keepdim)
-    variance = x.var(rows, correction=0, keepdim=keepdim)
-    return mean, variance
-
-
 def standardise(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns x with mean 0 and standard deviation 1 over the rows of weight 1. x and weight have one shape.
+    """Returns x with mean 0 and standard deviation 1 over the rows of weight 1. x and weight have the same shape.
 
     If at most one row has weight 1, the standard deviation is undefined and x is returned unchanged.
     """
     count = weight.sum()
-    centred = x - average(x, weight)
+    centred = x - masked_mean(x, weight)
     sum_of_squares = (centred**2 * weight).sum()
     variance = sum_of_squares / (count - 1).clamp(min=1e-8)
     std = variance.sqrt()
     return torch.where(count > 1, centred / (std + 1e-8), x)
 
 
-def ensemble_mse(
-    q: Tensor,
-    target: Tensor,
-    weight: Tensor,
-) -> Tensor:
-    """Returns half the squared error, summed over members and averaged over the batch and any reward columns.
-
-    q is [members, batch] or [members, batch, columns], target is q's shape without members, weight is [batch].
-    """
-    return ensemble_mean(0.5 * (q - target) ** 2, weight)
-
-
-def ensemble_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Returns losses summed over members, and averaged over the batch and any reward columns.
+def sum_over_members(losses: Tensor, weight: Tensor) -> Tensor:
+    """Returns losses summed over members, and averaged over the batch and any columns of reward vectors.
 
     losses is [members, batch] or [members, batch, columns], weight is [batch].
     """
@@ -75,7 +52,19 @@ def ensemble_mean(losses: Tensor, weight: Tensor) -> Tensor:
     if has_columns:
         losses = losses.mean(-1)
     num_members = losses.shape[0]
-    return weighted_mean(losses, weight) * num_members
+    return weighted_mean(losses, weight) * num_members  # the mean is over members and batch
+
+
+def ensemble_mse(
+    q: Tensor,
+    target: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    """Returns half the squared error, summed over members, averaged over the batch and any columns of reward vectors.
+
+    q is [members, batch] or [members, batch, columns], target is q's shape without members, weight is [batch].
+    """
+    return sum_over_members(0.5 * (q - target) ** 2, weight)
 
 
 def expectile_error(error: Tensor, expectile: float) -> Tensor:
@@ -119,7 +108,7 @@ def explained_variance(
     target: Tensor,
     weight: Tensor,
 ) -> Tensor:
-    """Returns 1 - var(target - value) / var(target) over the rows of weight 1. All arguments have one shape.
+    """Returns 1 - var(target - value) / var(target) over the rows of weight 1. All arguments have the same shape.
 
     It is 1 for a perfect critic, 0 for a constant prediction, and negative for a critic that is worse than a constant.
     If the target is constant, the result is 0.
@@ -131,14 +120,14 @@ def explained_variance(
 
 
 def _variance(x: Tensor, weight: Tensor) -> Tensor:
-    mean = average(x, weight)
-    return average((x - mean) ** 2, weight)
+    mean = masked_mean(x, weight)
+    return masked_mean((x - mean) ** 2, weight)
 
 
 class _ClippedSurrogate(torch.autograd.Function):
     """Computes min(r A, clip(r) A). The gradient is A if r A is the minimum, else 0.
 
-    The backward pass is written by hand because autograd needs 20 operations for it.
+    The backward pass is written by hand for speed: autograd needs 20 operations for it.
     """
 
     @staticmethod

@@ -26,29 +26,30 @@ class Plain:
 class TwoHot:
     """Represents a squashed scalar by a distribution over the integers -reach ... reach (arXiv 1911.08265, appendix F).
 
-    The target distribution splits its probability between the two integers next to the squashed target, in proportion
-    to distance: 2.3 becomes 0.7 at 2 and 0.3 at 3. The loss is the cross-entropy.
+    The target distribution divides probability 1 between the two integers next to the squashed target, by linear
+    interpolation: 2.3 becomes 0.7 at 2 and 0.3 at 3. The loss is the cross-entropy.
     """
 
     def __init__(self, reach: int):
         self.reach = reach
         self.size = 2 * reach + 1
 
-    def mean(self, output: Tensor) -> Tensor:
+    def mean(self, logits: Tensor) -> Tensor:
         """Returns the represented scalar, the unsquashed mean of the distribution; logits [..., size] -> [...]."""
-        probability = output.softmax(-1)
-        squashed = (probability * self.atoms(output)).sum(-1)
+        probability = logits.softmax(-1)
+        squashed = (probability * self.atoms(logits)).sum(-1)
         return unsquash(squashed)
 
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, target: Tensor) -> Tensor:
         """Returns the loss per row; logits [..., size], target [...] -> [...]."""
-        log_probability = output.log_softmax(-1)
-        return -(self.spread(target) * log_probability).sum(-1)
+        log_probability = logits.log_softmax(-1)
+        return -(self.target_distribution(target) * log_probability).sum(-1)
 
-    def spread(self, target: Tensor) -> Tensor:
+    def target_distribution(self, target: Tensor) -> Tensor:
         """Returns the target distribution, [...] -> [..., size]; squashed targets are clipped to [-reach, reach]."""
         position = squash(target).reshape(-1, 1)
-        probability = project(position, torch.ones_like(position), self.atoms(position))
+        certain = torch.ones_like(position)  # probability of each position, which `project` clips to the atoms
+        probability = project(position, certain, self.atoms(position))
         return probability.view(*target.shape, self.size)
 
     def atoms(self, like: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class TwoHot:
 
 
 def squash(x: Tensor) -> Tensor:
-    """Returns sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (arXiv 1805.11593, proposition A.2)."""
+    """Returns sign(x) (sqrt(|x| + 1) - 1) + SLOPE x (arXiv 1805.11593, proposition A.2)."""
     root = (x.abs() + 1).sqrt()
     return x.sign() * (root - 1) + SLOPE * x
 
@@ -65,5 +66,5 @@ def squash(x: Tensor) -> Tensor:
 def unsquash(y: Tensor) -> Tensor:
     """Returns the inverse of `squash`: x with squash(x) = y."""
     root = (1 + 4 * SLOPE * (y.abs() + 1 + SLOPE)).sqrt()
-    size = ((root - 1) / (2 * SLOPE)) ** 2
-    return y.sign() * (size - 1)
+    magnitude = ((root - 1) / (2 * SLOPE)) ** 2 - 1
+    return y.sign() * magnitude

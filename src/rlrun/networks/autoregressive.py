@@ -1,4 +1,4 @@
-"""Values of continuous actions that are chosen one dimension after the other, each among a number of bins."""
+"""Values of continuous actions: each dimension is divided into bins, and chosen given the dimensions before it."""
 
 import math
 
@@ -13,47 +13,47 @@ from rlrun.types import Obs
 class AutoregressiveValues(Head):
     """Values u_k of the bins of every action dimension k, given the dimensions before it; a is in [-1, 1].
 
-    There is one network per dimension, with stacked weights: the torso has `dims` members. Its inputs are observation
-    and action; network k sees a_{<k}, and 0 in place of the rest. The centres of the bins are evenly spaced over
-    [-1, 1].
+    Dimensions are counted from 0. Each has a network of its own; these are the members of one torso, whose inputs are
+    observation and action. In the action that network k sees, dimensions from k on are 0. The centres of the bins are
+    evenly spaced over [-1, 1].
 
     u defines a policy and the values of actions at temperature alpha:
 
         pi_k(b | a_{<k}) = softmax_b(u_k / alpha)
-        Q(s, a) = V(s) + sum_k alpha log(bins pi_k(a_k | a_{<k})),   V(s) = alpha log mean_b exp(u_1 / alpha)
+        Q(s, a) = V(s) + sum_k alpha log(bins pi_k(a_k | a_{<k})),   V(s) = alpha log mean_b exp(u_0 / alpha)
 
-    These are the values of a soft-optimal policy, whose reward has the term -alpha KL(pi_k || uniform) for every k.
+    These are the optimal values if alpha KL(pi_k || uniform) is subtracted from the reward for every k.
     """
 
     centres: Tensor
-    before: Tensor
+    earlier: Tensor
 
     def __init__(self, torso: nn.Module, dims: int, bins: int):
-        super().__init__(torso, bins, dims)
+        super().__init__(torso, outputs=bins, members=dims)
         self.dims = dims
         self.bins = bins
         self.register_buffer("centres", torch.linspace(-1, 1, bins), persistent=False)
-        before = torch.ones(dims, dims).tril(-1)  # [k, j] is 1 for j < k
-        self.register_buffer("before", before.unsqueeze(1), persistent=False)
+        earlier = torch.ones(dims, dims).tril(-1)  # [k, j] is 1 for j < k
+        self.register_buffer("earlier", earlier.unsqueeze(1), persistent=False)
 
     def values(self, obs: Obs, action: Tensor) -> Tensor:
         """Returns the values of the bins of all dimensions in one batched product, [dims, batch, bins].
 
         action: [batch, dims]; the values of dimension k depend on a_{<k} only.
         """
-        return self(obs, action * self.before)
+        return self(obs, action * self.earlier)
 
     def values_of(self, k: int, obs: Obs, action: Tensor) -> Tensor:
         """Returns the values of the bins of dimension k, [batch, bins]. Only network k is computed."""
-        return self.select(slice(k, k + 1), obs, action * self.before[k])[0]
+        return self.select(slice(k, k + 1), obs, action * self.earlier[k])[0]
 
     def nearest_bin(self, action: Tensor) -> Tensor:
-        """Returns the indices of the bins in which actions lie, of the same shape."""
+        """Returns the indices of the bins whose centres are nearest to the actions, of the same shape."""
         position = (action + 1) / 2 * (self.bins - 1)
         return position.round().long()
 
     def value(self, obs: Obs, action: Tensor, alpha: Tensor) -> Tensor:
-        """Returns Q(s, a) of the bins in which the actions [batch, dims] lie, [batch]."""
+        """Returns Q(s, a) of the bins nearest to the actions [batch, dims], [batch]."""
         values = self.values(obs, action)
         bin_index = self.nearest_bin(action).T.unsqueeze(-1)  # [dims, batch, 1]
         chosen = values.take_along_dim(bin_index, -1).squeeze(-1)
@@ -75,7 +75,7 @@ class AutoregressiveValues(Head):
         return action, torch.stack(divergences, -1)
 
     def greedy(self, obs: Obs, batch: int) -> Tensor:
-        """Returns the actions [batch, dims] whose bin has the highest value in every dimension."""
+        """Returns actions [batch, dims]: each dimension in turn gets its bin of highest value, given those before."""
         action = self.centres.new_zeros(batch, self.dims)
         for k in range(self.dims):
             values = self.values_of(k, obs, action)

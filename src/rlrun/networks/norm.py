@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.functional.losses import moments
 from rlrun.settings import Fraction, NonNegativeInt, config, register
 
 MAX_R = 3.0  # bounds of the corrections of batch renormalisation, from its section 4
@@ -173,6 +172,13 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.eval()
+
+
+def moments(x: Tensor, dims: tuple[int, ...], keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Returns the mean and the (biased) variance of x over the dimensions `dims`."""
+    mean = x.mean(dims, keepdim=keepdim)
+    variance = x.var(dims, correction=0, keepdim=keepdim)
+    return mean, variance
 
 
 def stacked(features: int, members: int | None) -> tuple[int, ...]:

@@ -11,9 +11,9 @@ from rlrun.types import Obs
 
 
 class Stacked(nn.Module):
-    """Calls a template network, built with members=1, with parameter vectors that the caller passes in.
+    """Calls a template network with parameter vectors that the caller passes in. The module has no parameters.
 
-    The module itself has no parameters.
+    The template is built with members=1: the passed vectors take the place of that one member.
     """
 
     def __init__(self, template: nn.Module):
@@ -21,7 +21,7 @@ class Stacked(nn.Module):
         self.shapes: dict[str, torch.Size] = {}
         self.sizes: list[int] = []
         for name, param in template.named_parameters():
-            if param.shape[0] != 1:
+            if param.dim() != 3:  # not [members, in, out], as those of convolutions
                 raise ConfigError(
                     "network: convolutions are not supported by this algorithm, which evaluates many parameter vectors "
                     "together; set network=mlp or network=linear"

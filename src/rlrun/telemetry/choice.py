@@ -1,4 +1,7 @@
-"""Builds the loggers that a config names."""
+"""Builds the loggers that a config names.
+
+A logger is local if it writes to the folder of the run and to the terminal only.
+"""
 
 import sys
 from collections.abc import Collection, Mapping
@@ -40,8 +43,11 @@ def _made(name: str, values: dict[str, object]) -> Logger:
         raise ConfigError(f"{GROUP}.{name}: cannot be used ({reason(error, located=True)})") from error
 
 
-def again(settings: Mapping[str, object]) -> str:
-    """Returns the word with which a resume keeps all loggers on, or "" if it needs none because all are local."""
+def override(settings: Mapping[str, object]) -> str:
+    """Returns the override that a resume needs to use all these loggers, such as `logger=[console,wandb]`.
+
+    It is "" if all are local, because these need none.
+    """
     if all(registry.lookup(GROUP, name).local for name in settings):
         return ""
     return f"{GROUP}=[{','.join(settings)}]"
@@ -50,10 +56,11 @@ def again(settings: Mapping[str, object]) -> str:
 def stored_loggers(settings: Mapping[str, dict[str, object]], typed: Collection[str]) -> Loggers:
     """Returns the loggers of a stored config, which may be untrusted.
 
-    Leaves out loggers that are not local, unless the user typed their names again, and says so on stderr.
+    Loggers that are not local are left out unless the user has typed their names. Each that is left out gets a line on
+    stderr.
     """
     off = [name for name in settings if name not in typed and not registry.lookup(GROUP, name).local]
     for name in off:
         line = f"{GROUP}.{name} is off, because it sends data out of the run's folder"
-        print(printable(f"{line}; to switch it on, add {again(settings)}"), file=sys.stderr)
+        print(printable(f"{line}; to switch it on, resume with {override(settings)}"), file=sys.stderr)
     return make_loggers({name: values for name, values in settings.items() if name not in off})

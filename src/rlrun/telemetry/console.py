@@ -35,7 +35,7 @@ class Lines:
     def line(self, row: Row) -> str:
         """Adds a log row to the view and returns its line."""
         view = self._view
-        view.see(row)
+        view.add(row)
         view.move(row["step"])
         total = f"{view.total_steps:,}"
         speed = row.get("time/steps_per_s", view.speed)

@@ -19,7 +19,7 @@ class Live:
         self._screen = Screen(terminal)
 
     def row(self, row: Row) -> None:
-        self._view.see(row)
+        self._view.add(row)
 
     def progress(self, step: int) -> None:
         if self._screen.is_due:

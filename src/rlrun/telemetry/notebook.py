@@ -35,7 +35,7 @@ class Notebook:
         self._handle = display(self._picture(), display_id=True)
 
     def row(self, row: Row) -> None:
-        self._view.see(row)
+        self._view.add(row)
 
     def progress(self, step: int) -> None:
         now = time.monotonic()

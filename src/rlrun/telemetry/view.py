@@ -16,27 +16,27 @@ class View:
     """The latest value of every key, short histories of returns, the best evaluation, and the current speed."""
 
     def __init__(self, title: str, run: Path, total_steps: int, past: list[Row]):
+        """past: the log rows from before a resume."""
         self.title = printable(title)
         self.run = printable(run)
         self.total_steps = total_steps
-        self.step = 0
         self.speed = 0.0  # steps per second over the window
         self.latest: Row = {}
         self.train: deque[float] = deque(maxlen=HISTORY)
         self.eval: deque[float] = deque(maxlen=HISTORY)
         self.best: tuple[float, int] | None = None  # mean evaluation return, its step
         for row in past:
-            self.see(row)
-        self._before: float = self.latest.get("wall_s", 0.0)
+            self.add(row)
+        self._earlier_s: float = self.latest.get("wall_s", 0.0)
         self._started = self.now()
-        self.step = self.latest.get("step", 0)
+        self.step: int = self.latest.get("step", 0)
         self._marks = deque([(self._started, self.step)])
 
     def now(self) -> float:
-        """Returns the time in seconds. Only differences count."""
+        """Returns the seconds of a clock that begins anywhere."""
         return time.monotonic()
 
-    def see(self, row: Row) -> None:
+    def add(self, row: Row) -> None:
         """Adds a log row."""
         self.latest.update(row)
         if "train/return_mean" in row:
@@ -52,18 +52,18 @@ class View:
         if step <= self.step:
             return
         self.step = step
-        if now <= self._marks[-1][0]:
+        if now <= self._marks[-1][0]:  # no time has passed, so there is no speed
             return
         self._marks.append((now, step))
         while len(self._marks) > 2 and self._marks[0][0] < now - WINDOW_S:
             self._marks.popleft()
-        then, before = self._marks[0]
-        self.speed = (step - before) / (now - then)
+        start, start_step = self._marks[0]
+        self.speed = (step - start_step) / (now - start)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds of training so far, including those before a resume."""
-        return self._before + self.now() - self._started
+        return self._earlier_s + self.now() - self._started
 
     def left_s(self, speed: float) -> float | None:
         """Returns the remaining seconds at this speed (steps per second), or None if the speed is 0 (unknown)."""
@@ -78,15 +78,18 @@ class View:
 
 
 def number(value: float, like: float | None = None) -> str:
-    """Formats a number with about four digits and a thousands separator. like: a number with the same decimals."""
+    """Formats a number with about four digits and a thousands separator.
+
+    like: the number whose size decides how many decimals there are, by default `value` itself.
+    """
     if like is None:
         like = value
-    size = abs(like)
-    if size >= 1e8 or 0 < size < 5e-4:
+    magnitude = abs(like)
+    if magnitude >= 1e8 or 0 < magnitude < 5e-4:
         return f"{value:.2e}"
     decimals = 3
     for limit in (10, 100, 1000):
-        if size >= limit:
+        if magnitude >= limit:
             decimals -= 1
     return f"{value:,.{decimals}f}"
 
@@ -124,11 +127,12 @@ def size(count: float) -> str:
 
 
 def closing(view: View, summary: dict[str, object]) -> list[str]:
-    """Returns the last lines of a run, from the content of summary.json; [] for an empty summary."""
+    """Returns the lines that a console prints when a run ends. summary: content of summary.json, or {} for none."""
     if not summary:
         return []
     figures = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    step, wall_s = figures.get("step", view.step), figures.get("wall_s", view.elapsed_s)
+    step = figures.get("step", view.step)
+    wall_s = figures.get("wall_s", view.elapsed_s)
     lines = [f"{summary['status']}: {step:,} of {view.total_steps:,} steps in {clock(wall_s)}"]
     if "stop_reason" in summary:
         lines[0] += f", because {summary['stop_reason']}"
@@ -137,6 +141,6 @@ def closing(view: View, summary: dict[str, object]) -> list[str]:
     if "final_return" in figures:
         which = "final" if summary["status"] == "done" else "last"
         lines.append(f"{which} return {number(figures['final_return'])}")
-    if {"best_return", "best_step"} <= figures.keys():
+    if "best_return" in figures and "best_step" in figures:
         lines.append(f"best return {number(figures['best_return'])} at step {figures['best_step']:,}")
     return [*lines, view.run]

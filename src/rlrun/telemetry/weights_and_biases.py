@@ -1,4 +1,4 @@
-"""Sends rows to Weights & Biases (https://docs.wandb.ai), or to its files for `wandb sync`."""
+"""Sends rows to Weights & Biases (https://docs.wandb.ai), or writes the files that `wandb sync` sends later."""
 
 import os
 import secrets
@@ -14,19 +14,19 @@ from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.remote import RemoteLogger
 
 INIT_S = 20.0  # seconds to reach the server
-FINISH_S = 20.0  # seconds to send the remaining rows at the end; they stay on disk for `wandb sync`
+FINISH_S = 20.0  # seconds to send the remaining rows at the end; those that are not sent stay on disk for `wandb sync`
 QUIET: dict[str, object] = {
     "silent": True,
     "console": "off",  # stdout is not redirected
     "disable_git": True,  # would run git with the configuration of a repository that may be untrusted
     "disable_code": True,
-    "x_disable_stats": True,  # rows have time/* and sys/*
+    "x_disable_stats": True,  # rows already hold the figures of the machine, time/* and sys/*
 }
 
 
 @register("logger", "wandb")
 class WandB(RemoteLogger):
-    """Sends rows to a run in a W&B project. The files are in the folder `wandb`, or in $WANDB_DIR."""
+    """Sends rows to a run in a W&B project. W&B keeps its files in the folder `wandb`, or in $WANDB_DIR."""
 
     @config
     class Config:
@@ -44,7 +44,7 @@ class WandB(RemoteLogger):
         import wandb
 
         self._wandb = wandb
-        self._is_alone = wandb.run is None  # otherwise the program has a run of its own, which goes on
+        self._is_alone = wandb.run is None  # otherwise the program that calls rlrun has a run, which must go on
 
     def connect(self, start: Start, id: str | None) -> str:
         wandb, cfg = self._wandb, self.cfg
@@ -59,7 +59,8 @@ class WandB(RemoteLogger):
             reinit="create_new",
             settings=wandb.Settings(**QUIET, init_timeout=INIT_S, finish_timeout=FINISH_S, finish_timeout_raises=True),
         )  # fmt: skip
-        if cfg.git_diff and (difference := start.git_diff()):
+        difference = start.git_diff() if cfg.git_diff else ""
+        if difference:  # written here because W&B's own use of git is off
             replace_text(Path(self._run.dir) / "diff.patch", difference)
         if mode == "online":
             start.say(f"logger.wandb: {self._run.url}")
@@ -71,7 +72,7 @@ class WandB(RemoteLogger):
         self._media.clear()
 
     def send_medium(self, medium: Medium) -> None:
-        """Keeps a medium for the next row, because W&B takes no values for the step of a row that it has."""
+        """Keeps a medium for the next row, because W&B ignores values for a step that it already has."""
         if medium.kind is Histogram:
             value = self._wandb.Histogram(np_histogram=medium.histogram())
         elif medium.kind is Video:
@@ -84,7 +85,8 @@ class WandB(RemoteLogger):
         if self._media:
             self._run.log(self._media)
         self._run.summary.update({key: value for key, value in summary.items() if value is not None})
-        self._run.finish(exit_code=int(summary.get("status", "failed") == "failed"))
+        failed = summary.get("status", "failed") == "failed"  # a run that crashed may have no summary
+        self._run.finish(exit_code=int(failed))
         self.abandon()
 
     def abandon(self) -> None:

@@ -21,7 +21,7 @@ from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.nested import flat, index
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
@@ -146,7 +146,7 @@ class Predictive(Addon):
             target, mask = self.target(rows, name)
             predicted = decoder(latents[-len(mask) :])
             huber = F.smooth_l1_loss(predicted, target, reduction="none")
-            error = average(huber.mean(-1), mask)
+            error = masked_mean(huber.mean(-1), mask)
             loss = loss + self.cfg.decode[name] * error
             metrics[f"loss/representation_{name}"] = error.detach()
         self.optim.step(loss)

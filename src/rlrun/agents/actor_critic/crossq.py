@@ -1,4 +1,4 @@
-"""CrossQ (Bhatt et al. 2024, arXiv 1902.05605): SAC with batch-normalised critics and no target networks."""
+"""CrossQ (Bhatt et al. 2024, arXiv 1902.05605): SAC without target networks, with batch normalisation."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
-from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
+from rlrun.functional.losses import batch_mean, sum_over_members, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
@@ -22,7 +22,7 @@ from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 @register("algo", "crossq")
 class CrossQ(Agent):
-    """SAC without target networks, with batch normalisation in the critics."""
+    """Soft actor-critic whose networks are batch-normalised, and whose critics give the target values themselves."""
 
     actions = Box
     acts_with = ("actor", "noise")
@@ -86,9 +86,10 @@ class CrossQ(Agent):
             next_z = next_z[members]
         next_q = self.ensemble.target(next_z)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        target_q = self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * next_log_prob)
+        entropy_cost = self.entropy.alpha * next_log_prob  # target: reward + discount (next_q - cost)
+        target_q = self.ensemble.backup(next_q, batch["reward"], discount, entropy_cost)
         losses, _ = self.ensemble.loss(z, target_q)
-        critic_loss = ensemble_mean(losses, batch["weight"])
+        critic_loss = sum_over_members(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())
         return {"loss/critic": critic_loss.detach(), "loss/q": batch_mean(q)}
@@ -97,7 +98,7 @@ class CrossQ(Agent):
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         with batch_statistics(self.actor):
             action, log_prob = self.actor(batch["obs"]).sample(noise)
-        z = self.critic(batch["obs"], action)  # with the running statistics
+        z = self.critic(batch["obs"], action)  # with running statistics, which this loss does not change
         q = self.ensemble.actor(z)
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)

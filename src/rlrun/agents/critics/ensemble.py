@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
-from rlrun.functional.losses import batch_mean, ensemble_mean
+from rlrun.functional.losses import batch_mean, sum_over_members
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import Value
 from rlrun.settings import Units, config
@@ -107,7 +107,7 @@ class Ensemble(nn.Module):
         z and target: as in `loss`. weight [batch]: weights of the rows.
         """
         losses, errors = self.loss(z, target)
-        loss = ensemble_mean(losses, weight)
+        loss = sum_over_members(losses, weight)
         q = self.value(z.detach())
         metrics = {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}
         return loss, metrics, of_ensemble(errors.detach())

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.settings import Scheduled
@@ -59,7 +59,7 @@ class EntropyCoefficient(nn.Module):
 
         policy: the action distributions of a batch. weight [batch]: weights of the rows.
         """
-        entropy = average(self.entropy_of(policy), weight)
+        entropy = masked_mean(self.entropy_of(policy), weight)
         return self.alpha * entropy, entropy
 
     def entropy_of(self, policy: Any) -> Tensor:

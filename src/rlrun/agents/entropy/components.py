@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.spaces import MixedSpace
 from rlrun.types import Metrics
 
@@ -41,7 +41,7 @@ class Components(EntropyCoefficient):
 
     def bonus(self, policy: object, weight: Tensor) -> tuple[Tensor, Tensor]:
         entropies = self.entropy_of(policy)
-        averages = torch.stack([average(entropy, weight) for entropy in entropies.unbind(-1)])
+        averages = torch.stack([masked_mean(entropy, weight) for entropy in entropies.unbind(-1)])
         return (self.alpha * averages).sum(), averages.sum()
 
     def entropy_of(self, policy: Any) -> Tensor:
@@ -51,9 +51,9 @@ class Components(EntropyCoefficient):
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
         """Adjusts every coefficient to the entropy of its component; entropy [batch, components]."""
-        metrics = {"loss/entropy": average(entropy.sum(-1), weight)}
+        metrics = {"loss/entropy": masked_mean(entropy.sum(-1), weight)}
         for name, one, own in zip(self.names, self.coefficients, entropy.unbind(-1), strict=True):
-            metrics[f"loss/entropy_{name}"] = average(own, weight)
+            metrics[f"loss/entropy_{name}"] = masked_mean(own, weight)
             for key, value in one.adjust(own, weight).items():
                 metrics[f"{key}_{name}"] = value
         return metrics

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.nested import flat, index
 from rlrun.settings import NStepReturns, config, register
 from rlrun.spaces import MixedSpace
@@ -74,7 +74,7 @@ class BootstrapEntropy(EntropyReward):
             return coefficient.cost(log_prob)
         self.updates.add_(1).clamp_(max=WINDOW)
         components = log_prob.view(len(weight), -1).unbind(-1)
-        current = torch.stack([average(component, weight) for component in components])
+        current = torch.stack([masked_mean(component, weight) for component in components])
         self.mean.add_((current.view_as(self.mean) - self.mean) / self.updates)
         return coefficient.cost(log_prob - self.mean)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, TargetEntropy
 from rlrun.core.state import Optim
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.settings import PositiveFloat, Size, config, register
 from rlrun.types import Metrics
 
@@ -39,7 +39,7 @@ class Sgd(EntropyCoefficient):
         return self.log_alpha.detach().exp()
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
-        self.average.add(average(entropy, weight))
+        self.average.add(masked_mean(entropy, weight))
         gap = self.average.mean() - self.target
         self.optim.step(self.log_alpha * gap)
         return {"loss/alpha": self.alpha, "loss/entropy_gap": gap}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, PerComponent, TargetEntropy
 from rlrun.errors import ConfigError
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.settings import PositiveFloat, Size, config, register
 from rlrun.types import Metrics
 
@@ -70,7 +70,7 @@ class Staged(EntropyCoefficient):
 
     @torch.no_grad()
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
-        entropy = average(entropy, weight)
+        entropy = masked_mean(entropy, weight)
         filling = self.average.seen < self.cfg.average_window
         previous = torch.where(self.average.seen == 0, entropy, self.average.mean())
         self.average.add(entropy)

@@ -20,7 +20,7 @@ from rlrun.core.accumulator import mean_of, over_epochs
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
-from rlrun.functional.losses import average, kl_k1, kl_k3
+from rlrun.functional.losses import kl_k1, kl_k3, masked_mean
 from rlrun.networks.heads import PolicyHead
 from rlrun.settings import (
     Discounted,
@@ -159,8 +159,8 @@ class A2C(Agent):
             metrics["loss/critic"] = critic_loss.detach()
         metrics["loss/grad_norm"] = self.optim.step(loss)
         log_ratio = log_ratio.detach()
-        metrics["loss/kl"] = average(kl_k3(log_ratio), weight)
-        metrics["loss/kl_k1"] = average(kl_k1(log_ratio), weight)
+        metrics["loss/kl"] = masked_mean(kl_k3(log_ratio), weight)
+        metrics["loss/kl_k1"] = masked_mean(kl_k1(log_ratio), weight)
         metrics["loss/actor"] = policy_loss.detach()
         metrics["loss/entropy"] = entropy.detach()
         return metrics
@@ -173,7 +173,7 @@ class A2C(Agent):
         All arguments have one entry for every step of the minibatch.
         log_prob: current log-probability of the stored action. log_ratio: log_prob minus the stored log-probability.
         """
-        return -average(log_prob * advantage, weight), {}
+        return -masked_mean(log_prob * advantage, weight), {}
 
     def report(self) -> Metrics:
         return self.policy.report()

@@ -11,7 +11,7 @@ from rlrun.core.accumulator import mean_of, over_epochs
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
-from rlrun.functional.losses import average, clipped_value_error, explained_variance
+from rlrun.functional.losses import clipped_value_error, explained_variance, masked_mean
 from rlrun.indexed import dense
 from rlrun.nested import flat, mapped, selected
 from rlrun.networks.heads import Value
@@ -78,7 +78,7 @@ class CriticUpdate(nn.Module):
         weight = batch["weight"]
         if error.dim() > weight.dim():
             error = error.sum(-1)
-        return average(error, weight)
+        return masked_mean(error, weight)
 
     def fit_first(self, data: Batch, epochs: Epochs, progress: float) -> Metrics:
         """Trains the critic before the policy, if this part does so, and returns metrics."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlrun.agents.policy.a2c import A2C
 from rlrun.core.parts import Parts
-from rlrun.functional.losses import average, clip_fraction, clipped_surrogate
+from rlrun.functional.losses import clip_fraction, clipped_surrogate, masked_mean
 from rlrun.settings import PositiveFloat, Scheduled, config, register
 from rlrun.types import Metrics, Spec
 
@@ -35,4 +35,4 @@ class PPO(A2C):
         ratio = log_ratio.exp()
         surrogate = clipped_surrogate(ratio, advantage, self.clip_range)
         clipped = clip_fraction(ratio.detach(), self.clip_range)
-        return -average(surrogate, weight), {"clipped": average(clipped, weight)}
+        return -masked_mean(surrogate, weight), {"clipped": masked_mean(clipped, weight)}

@@ -16,7 +16,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mean
+from rlrun.functional.losses import batch_mean, sum_over_members
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling, of_action
 from rlrun.networks.noisy import Noisy
@@ -135,7 +135,7 @@ class DQN(Agent):
         z = self.predict(self.q, batch["obs"], *noise[2])
         z = of_action(z, batch["action"])  # [members, batch, ...]
         losses, errors = self.ensemble.loss(z, target)
-        loss = ensemble_mean(losses, batch["weight"])
+        loss = sum_over_members(losses, batch["weight"])
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())
         return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, errors.detach().abs().mean(0)

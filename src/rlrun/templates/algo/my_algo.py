@@ -12,7 +12,7 @@ from torch import Tensor
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
-from rlrun.functional.losses import average, standardise
+from rlrun.functional.losses import masked_mean, standardise
 from rlrun.functional.returns import gae
 from rlrun.nested import flat
 from rlrun.networks.heads import Value, stochastic_policy
@@ -74,10 +74,10 @@ class MyAlgo(Agent):
         weight = batch["weight"]  # 0 for masked steps
         advantage = standardise(batch["advantage"], weight)
         dist = self.policy(batch["obs"])
-        actor_loss = -average(dist.log_prob(batch["action"]) * advantage, weight)
+        actor_loss = -masked_mean(dist.log_prob(batch["action"]) * advantage, weight)
         error = self.critic(batch["obs"]) - batch["return"]
-        critic_loss = 0.5 * average(error**2, weight)
-        entropy = average(dist.entropy(), weight)
+        critic_loss = 0.5 * masked_mean(error**2, weight)
+        entropy = masked_mean(dist.entropy(), weight)
         self.optim.step(actor_loss + critic_loss - self.cfg.ent_coef * entropy)
         return {
             "loss/actor": actor_loss.detach(),

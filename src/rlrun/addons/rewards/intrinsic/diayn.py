@@ -16,7 +16,7 @@ from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.networks.heads import Head
 from rlrun.settings import register, registry
 from rlrun.types import GOAL, Batch, Metrics
@@ -60,10 +60,10 @@ class DIAYN(Intrinsic):
         skill = goal_of(rows["next_obs"])
         weight = rows["weight"]
         predicted = self.predict_skill(rows)
-        loss = average(-predicted.log_prob(skill), weight)
+        loss = masked_mean(-predicted.log_prob(skill), weight)
         self.optim.step(loss)
         is_correct = (predicted.mode() == skill).to(weight)
-        return {"loss/diayn": loss.detach(), "loss/diayn_accuracy": average(is_correct, weight)}
+        return {"loss/diayn": loss.detach(), "loss/diayn_accuracy": masked_mean(is_correct, weight)}
 
 
 def goal_of(obs: Any) -> Tensor:

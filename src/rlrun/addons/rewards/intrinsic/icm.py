@@ -13,7 +13,7 @@ from torch import Tensor
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.networks.heads import Head, stochastic_policy
 from rlrun.settings import Fraction, config, register, registry
 from rlrun.types import Batch, Metrics
@@ -65,9 +65,9 @@ class ICM(Intrinsic):
         features = self.encoder(rows["obs"])
         next_features = self.encoder(rows["next_obs"])
         predicted_action = self.inverse_model(torch.cat([features, next_features], -1))
-        inverse_loss = average(-predicted_action.log_prob(action), weight)
+        inverse_loss = masked_mean(-predicted_action.log_prob(action), weight)
         error = self.prediction_error(features.detach(), next_features.detach(), action)
-        forward_loss = average(error, weight)
+        forward_loss = masked_mean(error, weight)
         beta = self.cfg.forward_coef
         self.optim.step(beta * forward_loss + (1 - beta) * inverse_loss)
         return {"loss/icm_forward": forward_loss.detach(), "loss/icm_inverse": inverse_loss.detach()}

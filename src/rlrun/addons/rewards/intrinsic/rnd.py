@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim, Statistics
-from rlrun.functional.losses import average
+from rlrun.functional.losses import masked_mean
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import is_image, largest_byte
 from rlrun.settings import PositiveFloat, Units, config, register, registry
@@ -60,7 +60,7 @@ class RND(Intrinsic):
     @kernel
     def fit(self, rows: Batch) -> Metrics:
         error = self.raw_reward(rows)
-        loss = average(error, rows["weight"])
+        loss = masked_mean(error, rows["weight"])
         self.optim.step(loss)
         return {"loss/rnd": loss.detach()}
 
