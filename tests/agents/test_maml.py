@@ -13,7 +13,7 @@ from rlrun.config.schema import run_config
 from rlrun.core.addon import Addons
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.loops.adaptation import episodes
+from rlrun.loops.adaptation import collect_episodes
 from rlrun.run.assemble import eval_env
 from rlrun.run.evaluation import evaluate, play
 from rlrun.testing import check_resuming
@@ -29,7 +29,7 @@ def family(**changes: Any) -> Values:
 
 def explored(loop: Any, policy: Any, count: int = 2) -> Batch:
     loop.begin()
-    return episodes(policy, loop.addons, loop.env.spec, loop.obs, loop.carry["first"], loop.env.step, count)
+    return collect_episodes(policy, loop.addons, loop.env.spec, loop.obs, loop.carry["first"], loop.env.step, count)
 
 
 def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build) -> None:
@@ -132,7 +132,7 @@ def test_maml_collects_equally_many_complete_episodes_per_task(build: Build) -> 
         t[over] = 0
         return plain(action)._replace(terminated=over, truncated=torch.zeros_like(over))
 
-    rollout = episodes(Ends(), loop.addons, loop.env.spec, loop.obs, loop.carry["first"], step, 2)
+    rollout = collect_episodes(Ends(), loop.addons, loop.env.spec, loop.obs, loop.carry["first"], step, 2)
     assert rollout["weight"].sum(0).tolist() == [4, 6, 8] and len(rollout["weight"]) == 8
     assert (rollout["terminated"] * rollout["weight"]).sum(0).tolist() == [2, 2, 2]
     assert rollout["first"][:, 0].tolist() == [True, False] * 4

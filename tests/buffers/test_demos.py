@@ -100,18 +100,18 @@ def test_demos_follow_schedules_of_rho_and_phi() -> None:
     rho, phi = torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
     demos = buffer(rho=ScheduledValue(0.1, rho), phi=ScheduledValue(0.3, phi))
     demos.begin([], [])
-    demos.follow()
+    demos.follow_schedules()
     demos.add(demo(1.0), 0.0)
     gained = demos.rho - 0.1
     assert gained == pytest.approx(0.05)
     rho.fill_(0.4)
     phi.fill_(0.2)
-    demos.follow()
-    demos.follow()
+    demos.follow_schedules()
+    demos.follow_schedules()
     assert (demos.rho, demos.phi) == pytest.approx((0.4 + gained, 0.2 - gained)), "a success still counts"
     phi.fill_(0.6)
     with pytest.raises(RunError, match=r"algo\.buffer\.rho \+ algo\.buffer\.phi = 1: must be less than 1"):
-        demos.follow()
+        demos.follow_schedules()
 
 
 def test_demos_evict_failures_of_lowest_value_then_longest_successes() -> None:

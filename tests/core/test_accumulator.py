@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlrun.core.accumulator import Accumulator, over_epochs
+from rlrun.core.accumulator import Accumulator, epoch_metrics
 from rlrun.types import Episode
 
 
@@ -106,7 +106,7 @@ def test_accumulator_refuses_untrusted_state_of_other_types(updates: object) -> 
 
 def test_epochs_give_means_and_the_losses_of_the_first_and_last() -> None:
     epochs = [{"loss/critic": torch.tensor(loss), "loss/kl": torch.tensor(0.1)} for loss in (3.0, 2.0, 1.0)]
-    found = numbers(over_epochs(epochs))
+    found = numbers(epoch_metrics(epochs))
     ends = {"loss/critic_first_epoch": 3.0, "loss/critic_last_epoch": 1.0}
     assert found == pytest.approx({"loss/critic": 2.0, "loss/kl": 0.1} | ends)
-    assert numbers(over_epochs(epochs[:1])) == pytest.approx({"loss/critic": 3.0, "loss/kl": 0.1})
+    assert numbers(epoch_metrics(epochs[:1])) == pytest.approx({"loss/critic": 3.0, "loss/kl": 0.1})

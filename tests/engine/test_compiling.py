@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlrun.cli import main
-from rlrun.core.breakable import Breakable, BrokenOffError
+from rlrun.core.interruptible import CompilationInterruptedError, Interruptible
 from rlrun.engine import inductor
 from rlrun.snapshot.store import Store
 
@@ -51,10 +51,10 @@ def test_compiler_is_interrupted_by_a_signal(
 
 
 def test_compiler_does_not_start_after_a_signal() -> None:
-    compiling = Breakable()
+    compiling = Interruptible()
     compiling.interrupt()
-    with pytest.raises(BrokenOffError):
-        compiling.begin()
+    with pytest.raises(CompilationInterruptedError), compiling.work():
+        pytest.fail("the work has begun")
 
 
 @pytest.mark.slow

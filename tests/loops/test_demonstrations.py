@@ -167,7 +167,7 @@ def test_recurrent_agents_see_demonstrations_with_the_states_of_their_networks(b
         _, extras = loop.addons.see(obs[None], carry, False)
         rows.append(extras)
         carry = {"first": torch.tensor([False]), "carry.memory": extras["carry.memory"]}
-    replayed = loop.replayed([demo, demo])
+    replayed = loop.replay([demo, demo])
     for name in ("memory", "carry.memory"):
         expected = torch.cat([row[name] for row in rows])
         torch.testing.assert_close(replayed[name], torch.cat([expected, expected]), rtol=1e-5, atol=1e-6)

@@ -95,7 +95,7 @@ class Demos(nn.Module):
             return -float("inf")
         return self.cfg.reward_threshold
 
-    def follow(self) -> None:
+    def follow_schedules(self) -> None:
         """Adds the changes of the settings rho and phi since the last call, which their schedules make.
 
         Raises RunError if both together reach 1, because a draw of nothing would never end the demonstrations.

@@ -15,9 +15,10 @@ from rlrun.types import Episode, Metrics
 LOSS = "loss/"  # prefix of the metrics of updates
 CUSTOM = "custom/"  # prefix of the numbers that the user's code logs
 
+LOSSES = ("loss/actor", "loss/critic")  # metrics whose first and last epoch are reported too
+
 Sums = dict[str, tuple[float, int]]
 """By name: sum of the values, and their number."""
-
 
 _episode = pydantic.TypeAdapter(Episode)
 
@@ -78,17 +79,20 @@ class Accumulator(Module):
         self.logged = {}
         return means
 
-    def measure(self, values: Mapping[str, np.ndarray]) -> None:
+    def measure(self, measures: Mapping[str, np.ndarray]) -> None:
         """Adds what environments or agents report at one timestep, name -> [num_envs], as means over environments."""
-        for name, row in values.items():
+        for name, values in measures.items():
             key = f"train/{name}"
-            mean = float(row.mean())
+            mean = float(values.mean())
             add_to(self.recent, key, mean)
             self.totals[key] = self.totals.get(key, 0.0) + mean
 
     def drain_measures(self) -> dict[str, float]:
-        """Returns metrics per environment: `<name>`, the mean per timestep since the last call; `<name>_smooth`, its
-        moving average, if it was reported in that time; `<name>_total`, the sum since the start of the run."""
+        """Returns metrics of the measures, each a mean over environments.
+
+        `<name>`: mean per timestep since the last call, if it was reported since then. `<name>_smooth`: mean over the
+        moving window, if it was reported in the window. `<name>_total`: sum since the start of the run.
+        """
         if self.recent:
             self.rows.append(self.recent)
             while sum(map(timesteps, self.rows)) - timesteps(self.rows[0]) >= self.window:
@@ -96,9 +100,9 @@ class Accumulator(Module):
         values = {}
         for name, total in self.totals.items():
             if name in self.recent:
-                values[name] = mean_over([self.recent], name)
+                values[name] = mean_of_measure([self.recent], name)
             if any(name in row for row in self.rows):
-                values[f"{name}_smooth"] = mean_over(self.rows, name)
+                values[f"{name}_smooth"] = mean_of_measure(self.rows, name)
             values[f"{name}_total"] = total
         self.recent = {}
         return values
@@ -120,17 +124,18 @@ class Accumulator(Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores the state. Raises an exception for other types, because snapshots may be untrusted."""
-        updates = sums(state["updates"])
+        updates = checked_sums(state["updates"])
         self.sums = {name: torch.tensor(total, device=self.device) for name, (total, _) in updates.items()}
         self.counts = {name: count for name, (_, count) in updates.items()}
-        self.logged, self.recent = sums(state["logged"]), sums(state["recent"])
+        self.logged = checked_sums(state["logged"])
+        self.recent = checked_sums(state["recent"])
         self.totals = {name: float(total) for name, total in state["totals"].items()}
-        self.rows = deque(map(sums, state["rows"]))
+        self.rows = deque(map(checked_sums, state["rows"]))
         self.episodes = [_episode.validate_python(tuple(episode)) for episode in state["episodes"]]
 
 
 def add_to(sums: Sums, name: str, value: float) -> None:
-    """Adds a value to the sum of this name."""
+    """Adds a value to the sum of this name, in place."""
     total, count = sums.get(name, (0.0, 0))
     sums[name] = (total + value, count + 1)
 
@@ -140,21 +145,18 @@ def timesteps(row: Sums) -> int:
     return max(count for _, count in row.values())
 
 
-def mean_over(rows: Iterable[Sums], name: str) -> float:
+def mean_of_measure(rows: Iterable[Sums], name: str) -> float:
     """Returns the mean of a measure per timestep over several log rows, of which at least one has the measure."""
     found = [row[name] for row in rows if name in row]
     return sum(total for total, _ in found) / sum(count for _, count in found)
 
 
-def sums(state: dict[str, Any]) -> Sums:
+def checked_sums(state: dict[str, Any]) -> Sums:
     """Returns the sums of a snapshot. Raises ValueError or TypeError for other types: snapshots may be untrusted."""
     return {str(name): (float(total), int(count)) for name, (total, count) in state.items()}
 
 
-LOSSES = ("loss/actor", "loss/critic")
-
-
-def mean_of(updates: Iterable[Metrics]) -> Metrics:
+def mean_metrics(updates: Iterable[Metrics]) -> Metrics:
     """Returns the means of the metrics of several updates, such as those of the minibatches of an epoch."""
     means = Accumulator()
     for metrics in updates:
@@ -162,13 +164,13 @@ def mean_of(updates: Iterable[Metrics]) -> Metrics:
     return means.drain()
 
 
-def over_epochs(epochs: list[Metrics]) -> Metrics:
+def epoch_metrics(epochs: list[Metrics]) -> Metrics:
     """Returns the means of the metrics of several epochs.
 
-    With more than one epoch, also the losses of the first and of the last: `loss/critic_first_epoch`,
+    With more than one epoch, also the `LOSSES` of the first and of the last, such as `loss/critic_first_epoch` and
     `loss/critic_last_epoch`. They show what the update has changed.
     """
-    result = mean_of(epochs)
+    result = mean_metrics(epochs)
     if len(epochs) > 1:
         for name in LOSSES:
             if name in epochs[0]:

@@ -28,12 +28,12 @@ class RunView:
 class Callback(Module):
     """Base class. Every method does nothing by default, and may be overridden.
 
-    By default a callback must not change the run: rows and weights are the same without it. A callback that changes the
-    agent, the environments or anything else that the run depends on must set `changes`. State in buffers, submodules or
-    `get_extra_state` is saved in snapshots. `run` is set before `on_start`, `episode` before `on_episode`.
+    A callback must not change the run, so that log rows and weights are the same without it, unless it sets `changes`:
+    then it may change the agent, the environments and anything else. State in buffers, submodules or `get_extra_state`
+    is saved in snapshots. `run` is set before `on_start`, `episode` before `on_episode`.
     """
 
-    changes: ClassVar[str | None] = None  # what the callback changes in the run, such as "the learning rate"
+    changes: ClassVar[str | None] = None  # what it changes in the run, such as "the learning rate"; None: nothing
     resumes_exactly: ClassVar[bool] = False  # whether a resumed run continues its changes bit for bit
 
     @config
@@ -52,7 +52,7 @@ class Callback(Module):
         log(name, value)
 
     def show(self, name: str, value: object) -> None:
-        """Stores an Image, a Video or a Histogram of `rlrun.telemetry.media` in RUN/media, for the loggers too."""
+        """Stores an Image, a Video or a Histogram of `rlrun.telemetry.media` in RUN/media, and passes it to loggers."""
         self.run.media(self.run.loop.steps, name, value)
 
     def on_start(self) -> None:

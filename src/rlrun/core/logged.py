@@ -5,7 +5,7 @@ from collections import deque
 Logged = list[tuple[str, float]]
 """Names and values, in the order in which they were logged."""
 
-MOST = 100_000  # numbers that are kept until a run takes them; without a run, nobody does
+MOST = 100_000  # numbers that are kept until a run takes them; without a run, they would fill the memory
 
 _logged: deque[tuple[str, float]] = deque(maxlen=MOST)
 
@@ -13,9 +13,9 @@ _logged: deque[tuple[str, float]] = deque(maxlen=MOST)
 def log(name: str, value: float) -> None:
     """Logs a number as the metric `custom/<name>`, which is the mean of all such numbers since the last row.
 
-    Agents, environments (also in workers) and callbacks may call it. A kernel that calls it is not recorded. Of the
-    numbers of one step or update, the latest 100,000 count. Raises TypeError or ValueError if the value is not a number
-    or the name is empty.
+    Agents, environments (also in workers) and callbacks may call it. A kernel that calls it is not recorded. If more
+    than 100,000 numbers are logged in one step or update, only the latest 100,000 count. Raises TypeError or ValueError
+    if the value is not a number or the name is empty.
     """
     if not str(name):
         raise ValueError("the name of a metric is empty")

@@ -69,15 +69,15 @@ class Loop(Requires, Module):
         return "", 0
 
     def last_points(self) -> Iterator[tuple[str, int]]:
-        """Yields the setting of each schedule by steps with the step of its last value."""
+        """Yields (setting, step of the last value) of each schedule whose points are environment steps."""
         yield from self.schedules.last_points()
         if self.curriculum is not None:
             yield from self.curriculum.last_points()
 
     def shorten_rollouts(self, transitions: int) -> float:
-        """Limits the transitions of a rollout, to measure the time of a step. Returns the fraction that is left.
+        """Limits rollouts to about this many transitions, for measurements of time.
 
-        Loops whose rollouts cannot be shortened return 1.
+        Returns the new length divided by the configured one: 1 for loops whose rollouts cannot be shortened.
         """
         return 1.0
 
@@ -128,7 +128,7 @@ class Loop(Requires, Module):
         if numbers := measured(timestep.extras):
             self.metrics.measure(numbers)
         self.metrics.episodes.extend(info["episodes"])
-        if len(info) > 1:
+        if len(info) > 1:  # "episodes" is always there, the other keys rarely
             self.restarted.extend(info.get("restarted", ()))
             self.metrics.measure(info.get("measures", {}))
             self.metrics.log(info.get("logged", ()))

@@ -100,7 +100,7 @@ class Parts:
     def agent(self, values: dict[str, object], name: str) -> Any:
         """Builds another agent inside this one. `name` is part of its streams' names, so their numbers differ."""
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
-        parts.torsos = self.torsos
+        parts.torsos = self.torsos  # one list, so that `unsupported` sees the networks of both
         cls, cfg = agent_class(values, self.spec)
         return cls(cfg, self.spec, parts)
 

@@ -85,10 +85,11 @@ class Stream(nn.Module):
 
 
 @contextmanager
-def aside(module: nn.Module, name: str) -> Iterator[None]:
-    """As a context manager, seeds the streams of a module by `name`, and restores their earlier state at the end."""
+def reseeded(module: nn.Module, name: str) -> Iterator[None]:
+    """A context in which the streams of a module are seeded by `name`. At its end, their earlier state is restored."""
     streams = [part for part in module.modules() if isinstance(part, Stream)]
-    kept = [stream.generator.get_state() for stream in streams]  # recordings use these generators: do not replace them
+    # only states are exchanged, because recordings hold the generators
+    kept = [stream.generator.get_state() for stream in streams]
     try:
         for stream in streams:
             stream.generator.manual_seed(seed_for(stream.seed, f"{stream.name} {name}"))

@@ -77,14 +77,16 @@ class Optim(StartsFresh, nn.Module):
     def apply(self, grads: Tensor) -> Tensor:  # type: ignore[override]  # nn.Module.apply walks modules; not needed here
         """Takes one optimiser step with flat gradients [P]. Returns their norm before clipping."""
         norm: Tensor = torch.linalg.vector_norm(grads)
-        clipped = None if self.max_grad_norm is None else ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
+        scale = None
+        if self.max_grad_norm is not None:
+            scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
         self.fault.logical_or_(norm - norm)  # the difference is 0 if the norm is finite, else NaN
         self.steps.add_(1 - self.fault)
-        self.move(grads, clipped)
+        self.move(grads, scale)
         return norm
 
     def move(self, grads: Tensor, scale: Tensor | None) -> None:
-        """Updates the parameters with gradients / scale, unless `fault` is set."""
+        """Updates the parameters with gradients / scale, unless `fault` is set. scale: None for 1."""
         adam = fused.adamw_ if self.weight_decay else fused.adam_
         adam(
             [self.flat], [grads], [self.exp_avg], [self.exp_avg_sq], [], [self.steps],
@@ -103,7 +105,8 @@ class RMSprop(Optim):
     DECAY = 0.99
 
     def move(self, grads: Tensor, scale: Tensor | None) -> None:
-        grads = grads if scale is None else grads / scale
+        if scale is not None:
+            grads = grads / scale
         square = self.exp_avg_sq.lerp(grads.square(), 1 - self.DECAY)
         moved = self.flat - self.learning_rate * grads / (square.sqrt() + self.eps)
         for old, new in ((self.exp_avg_sq, square), (self.flat, moved)):
@@ -129,8 +132,10 @@ def set_parameters(module: nn.Module, vector: Tensor) -> None:
 
 
 class Target(nn.Module):
-    """Target network: a copy of a network, called with the same arguments. `track` moves its weights towards those of
-    the source."""
+    """Target network: a copy of the network `source`, called with the same arguments.
+
+    `track` moves its weights towards those of the source.
+    """
 
     def __init__(self, source: nn.Module, tau: float):
         super().__init__()

@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, symbolic_trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from rlrun.core.breakable import compiling
+from rlrun.core.interruptible import compiling
 from rlrun.engine.arguments import leaves
 from rlrun.engine.recorder import Call, memory, whole
 from rlrun.engine.script import Script
@@ -27,11 +27,8 @@ from rlrun.functional.fused import plain_adam
 
 def machine_code(function: Callable[..., object], inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
     """Compiles a function that maps tensors to a sequence of tensors. A stop signal may interrupt the compiler."""
-    try:
-        compiling.begin()
+    with compiling.work():
         return compiled_graph(symbolic_trace(function), inputs)
-    finally:
-        compiling.end()
 
 
 def compiled_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:

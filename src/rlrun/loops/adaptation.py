@@ -9,7 +9,7 @@ from torch import Tensor
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
 from rlrun.core.collector import check_ends
-from rlrun.core.random import aside
+from rlrun.core.random import reseeded
 from rlrun.types import Batch, Spec, Step, carried
 
 
@@ -35,7 +35,7 @@ class MetaAgent(Protocol):
         """
 
 
-def episodes(
+def collect_episodes(
     policy: MetaPolicy, addons: Addons, spec: Spec, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
 ) -> Batch:
     """Collects `count` whole episodes of every environment, [time, env, ...], relabelled by the add-ons.
@@ -43,13 +43,12 @@ def episodes(
     `spec` describes the environments. `obs` are the first observations of the episodes; `first` [num_envs] is all
     true. An environment that has finished its episodes keeps stepping, with weight 0, until all have finished.
     """
-    rollout, carry, remaining = Rollout(spec), {"first": first}, count * first.long()
-    missing = 0  # episodes that have not ended
-    waited = 0  # timesteps since one of them has ended
-    while number := int(remaining.sum()):
-        if number != missing:
-            waited = 0
-        missing = number
+    rollout = Rollout(spec)
+    carry = {"first": first}
+    remaining = count * first.long()  # [num_envs], episodes that have not ended
+    num_remaining = int(remaining.sum())
+    waited = 0  # timesteps since one of these episodes has ended
+    while num_remaining:
         waited += 1
         check_ends(waited, spec)
         action, extras = addons.act(policy, obs, carry, True)
@@ -58,14 +57,17 @@ def episodes(
         rollout.add(obs, action, row, extras, carry["first"])
         ended = result.terminated | result.truncated
         remaining = remaining - (ended & (row.weight > 0)).long()
+        if int(remaining.sum()) < num_remaining:
+            num_remaining = int(remaining.sum())
+            waited = 0
         obs, carry = result.obs, carried(extras, ended)
     return addons.relabel(rollout.batch())
 
 
-def adapted(agent: MetaAgent, addons: Addons, env: Any) -> MetaPolicy:
+def adapted_policy(agent: MetaAgent, addons: Addons, env: Any) -> MetaPolicy:
     """Returns a policy adapted to the tasks of `env`, for evaluation. The agent's streams and weights do not change."""
-    with aside(agent, "exploration"):  # type: ignore[arg-type]
+    with reseeded(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()
         first = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.device)
-        rollout = episodes(policy, addons, env.spec, env.reset(), first, env.step, agent.exploration_episodes)
+        rollout = collect_episodes(policy, addons, env.spec, env.reset(), first, env.step, agent.exploration_episodes)
     return agent.adapt_policy(policy, rollout)

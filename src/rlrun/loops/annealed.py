@@ -7,17 +7,20 @@ from rlrun.settings import PositiveFloat, PositiveInt, config, register
 
 @register("loop", "annealed")
 class Annealed(OffPolicy):
-    """Does `initial_updates_per_step` updates per transition after the warm-up, and `updates_per_step` from
-    `anneal_steps` transitions later on."""
+    """Does `initial_updates_per_step` updates per transition at first. Over the first `anneal_steps` transitions after
+    `start_update`, their number changes linearly to `updates_per_step`, and then stays there."""
 
     @config
     class Config(OffPolicy.Config):
-        updates_per_step: PositiveFloat
+        updates_per_step: PositiveFloat  # not Scheduled, because this loop changes the rate itself
         initial_updates_per_step: PositiveFloat
         anneal_steps: PositiveInt
 
-    def total_updates(self, steps: int) -> float:
-        """Returns the integral of the rate r(s) = r_0 + (r_1 - r_0) min(s / T, 1) from s = 0 to `steps`."""
+    def integrate_rate(self, steps: int) -> float:
+        """Returns the integral of initial + (final - initial) min(s / anneal_steps, 1) from s = 0 to `steps`.
+
+        initial, final: the settings `initial_updates_per_step` and `updates_per_step`.
+        """
         cfg = self.cfg
         annealed = min(steps, cfg.anneal_steps)
         change = cfg.updates_per_step - cfg.initial_updates_per_step

@@ -6,17 +6,17 @@ from rlrun.buffers.replay import Replay
 from rlrun.settings import registry
 from rlrun.settings.requirements import Around
 
-BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
+ADDONS = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
 
 
 def around_algorithm(algo: dict[str, Any]) -> Around:
-    """Returns what the section `algo` of a config says about the parts of a run."""
+    """Returns the parts of a run by its section `algo`. Fields that other sections determine have their defaults."""
     buffer = buffer_settings(algo)
     return Around(
         algo["name"],
         algo["loop"]["name"],
         buffer=algo["buffer"]["name"] if algo.get("buffer") else None,
-        addons=tuple(section for section in BEFORE if algo.get(section)),
+        addons=tuple(section for section in ADDONS if algo.get(section)),
         keeps_replay=buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay),
         reads_data="data" in algo["loop"],
         gamma=algo.get("gamma"),

@@ -27,8 +27,8 @@ from rlrun.types import Batch, Context, Metrics
 class Demonstrations(OnPolicy):
     """Learns from rollouts to which replayed demonstrations are appended: [time, env + n, ...]."""
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         stores_more = any(addon.stores and not addon.can_replay for addon in self.addons)
         if stores_more or self.addons.reward_modules:
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
@@ -52,18 +52,18 @@ class Demonstrations(OnPolicy):
         return read(key, place, self.env, self.buffer.cfg.data_env)
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
-        shown = self.draw(rollout)
-        self.batch = batch = self.addons.relabel(beside(rollout, self.replayed(shown)))
+        demos = self.draw(rollout)
+        self.batch = batch = self.addons.relabel(beside(rollout, self.replay(demos)))
         self.clock.lap("sample")
         learned: Any = self.agent.update(batch, ctx)
-        metrics, value = learned
+        metrics, value = learned  # value: what the critic predicted for every row, [time, env + n]
         metrics |= self.addons.update(batch, ctx)
-        envs = rollout["weight"].shape[1]
-        self.refresh(shown, value[:, envs:].T.flatten())
-        self.track(rollout, value[:, :envs])
+        num_envs = rollout["weight"].shape[1]
+        self.refresh(demos, value[:, num_envs:].T.flatten())
+        self.track(rollout, value[:, :num_envs])
         if (self.updates + 1) % self.buffer.cfg.save_every == 0:
             self.exchange()
-        steps = sum(len(demo["reward"]) for demo in shown)
+        steps = sum(len(demo["reward"]) for demo in demos)
         num_demos = len(self.buffer.reward_demos)
         counts = {"loss/demo_steps": steps, "loss/reward_demos": num_demos, "loss/rho": self.buffer.rho}
         return metrics | {name: value.new_tensor(count) for name, count in counts.items()}
@@ -71,54 +71,55 @@ class Demonstrations(OnPolicy):
     def draw(self, rollout: Batch) -> list[Demo]:
         """Returns the demonstrations to replay after the episodes that ended in the rollout.
 
-        For each of these episodes, demonstrations are drawn until the draw chooses no demonstration.
+        For each of these episodes, demonstrations are drawn until a draw returns none.
         """
-        over = (rollout["terminated"] | rollout["truncated"]) & (rollout["weight"] > 0)
-        shown = []
-        self.buffer.follow()
-        for _ in range(int(over.sum())):
+        ended = (rollout["terminated"] | rollout["truncated"]) & (rollout["weight"] > 0)
+        demos = []
+        self.buffer.follow_schedules()
+        for _ in range(int(ended.sum())):
             while demo := self.buffer.draw():
-                shown.append(demo)
-        return shown
+                demos.append(demo)
+        return demos
 
-    def replayed(self, shown: list[Demo]) -> Batch | None:
+    def replay(self, demos: list[Demo]) -> Batch | None:
         """Returns the rows of demonstrations, one after the other [steps, ...], or None if there are none.
 
         Recurrent states are those of the current networks, from 0 at the start of every demonstration.
         """
-        if not shown:
+        if not demos:
             return None
-        rows = joined([transitions(self.buffer.restored(demo)) for demo in shown])
+        rows = joined([transitions(self.buffer.restored(demo)) for demo in demos])
         episodes = mapped(lambda part: part.unsqueeze(1), rows)  # one line of all episodes
         extras = mapped(lambda part: part.squeeze(1), self.addons.replay(episodes))
         return rows | extras
 
-    def refresh(self, shown: list[Demo], value: Tensor) -> None:
+    def refresh(self, demos: list[Demo], value: Tensor) -> None:
         """Updates the highest predicted values of replayed demonstrations.
 
         value: predictions for the rows of all these demonstrations, one demonstration after the other.
         """
-        lengths = [len(demo["reward"]) for demo in shown]
-        for demo, along in zip(shown, value[: sum(lengths)].split(lengths), strict=True):
+        lengths = [len(demo["reward"]) for demo in demos]
+        for demo, along in zip(demos, value[: sum(lengths)].split(lengths), strict=True):
             self.buffer.refresh(demo, float(along.max()))
 
     def track(self, rollout: Batch, value: Tensor) -> None:
         """Adds the episodes that ended to the buffer, and keeps the rows of running episodes; value: [time, env]."""
-        over = rollout["terminated"] | rollout["truncated"]
+        ended = rollout["terminated"] | rollout["truncated"]
         kept = {key: dense(rollout[key]) for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
         kept["value"] = value
         for env, parts in enumerate(self.open):
             begin = 0
-            for end in (over[:, env].nonzero().flatten() + 1).tolist():
+            for end in (ended[:, env].nonzero().flatten() + 1).tolist():
                 parts.append(index(kept, (slice(begin, end), env)))
                 rows = joined(parts)
                 if (rows["weight"] > 0).all():  # a masked step interrupts the episode, so it is not a trajectory
                     self.buffer.add(episode(rows), float(rows["value"].max()))
                 parts.clear()
                 begin = end
-            if begin < len(over):
+            if begin < len(ended):
                 parts.append(index(kept, (slice(begin, None), env)))
-            check_ends((len(parts) - 1) * len(over), self.env.spec)
+            # all parts of a running episode but the first, in which it may have begun late, are whole rollouts
+            check_ends((len(parts) - 1) * len(ended), self.env.spec)
 
     def exchange(self) -> None:
         """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""

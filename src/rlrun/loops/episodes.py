@@ -2,9 +2,8 @@
 
 The episodes of each rollout are numbered from 0 in the order in which they start. Run seed, rollout index and episode
 number determine the environment seed and the action noise. A rollout keeps the episodes with the lowest numbers. It
-therefore does not depend on num_envs or on which environment finishes first, and
-is not biased towards short episodes. Later episodes are discarded, but step counts and normaliser statistics include
-them.
+therefore does not depend on num_envs or on which environment finishes first, and is not biased towards short episodes.
+Later episodes are discarded, but step counts and normaliser statistics include them.
 """
 
 from collections.abc import Iterable
@@ -43,12 +42,12 @@ class Episodes(OnPolicy):
         min_rollouts: Scheduled[Size] | None
         lag: NonNegativeInt
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         if self.cfg.min_steps is None and self.cfg.min_rollouts is None:
             raise ConfigError("algo.loop: set at least one of min_steps and min_rollouts")
 
-    def shortest(self) -> tuple[str, int]:
+    def shortest_rollout(self) -> tuple[str, int]:
         steps = int(self.cfg.min_steps or 0)
         return f"algo.loop.min_steps={steps}", steps // self.env.spec.num_envs
 
@@ -66,7 +65,7 @@ class Episodes(OnPolicy):
             running = [episode for episode in episodes if not episode.done]
             self.advance(rollout)
             time += 1
-            ended = self.carry["first"].tolist()
+            ended = self.carry["first"].tolist()  # where an episode has ended, the next observation is a first one
             for episode in running:
                 episode.end = time
                 episode.done = ended[episode.slot]
@@ -79,7 +78,7 @@ class Episodes(OnPolicy):
                     self.start(free, episodes, time)
         for stream in self.streams():
             stream.join()
-        return lines(self.collected(rollout), selected)
+        return lines(self.finish_rollout(rollout), selected)
 
     def enough(self, episodes: list[EpisodeSpan]) -> bool:
         """Returns whether these episodes reach both minimums."""
@@ -87,7 +86,7 @@ class Episodes(OnPolicy):
         return steps >= (self.cfg.min_steps or 0) and len(episodes) >= (self.cfg.min_rollouts or 0)
 
     def complete(self, episodes: list[EpisodeSpan]) -> list[EpisodeSpan]:
-        """Returns the shortest prefix of `episodes` that suffices for a rollout, or [] if one of them still runs."""
+        """Returns the first of these episodes, as few as suffice for a rollout; [] as long as one of them runs."""
         for count, episode in enumerate(episodes, 1):
             if not episode.done:
                 break

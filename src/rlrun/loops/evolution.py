@@ -26,11 +26,11 @@ class Evolution(Loop):
         episodes: Size
         gamma: Fraction
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         self.params: Tensor | None = None  # [members, P], the current generation
         self.fitness = torch.zeros(0, device=self.env.device)  # [members], sum of returns so far / episodes
-        self.jobs: list[int] = []  # the trial that each environment runs, or -1 if none is left
+        self.jobs: list[int] = []  # the number of the trial that each environment runs, or -1 if none is left
         self.started = self.finished = 0  # numbers of trials in this generation
         self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64, device=self.env.device)
         self.waited = 0  # timesteps since a trial has finished
@@ -40,6 +40,7 @@ class Evolution(Loop):
         self.start_tick()
         if self.params is None:
             self.start_generation()
+        # an environment without a trial acts like member 0
         members = [max(job, 0) % len(self.params) for job in self.jobs]  # type: ignore[arg-type]
         params = self.params[members]  # type: ignore[index]
         action, extras = self.collector.act(params)

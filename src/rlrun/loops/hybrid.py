@@ -29,28 +29,30 @@ class Hybrid(Offline):
         online_after: NonNegativeInt
         online_every: PositiveInt
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
-        own = self.buffer
-        if own.reading.sequence_length is not None or own.reading.num_next_steps:
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        collected = self.buffer
+        reading = collected.reading
+        if reading.sequence_length is not None or reading.num_next_steps:
             learner = f"algo={self.agent.registered}"
             if self.addons.num_next_steps:
                 learner = "algo.representation"
             raise ConfigError(f"algo.loop=hybrid is not supported by {learner}, which learns from sequences")
-        self.before = self.cfg.online_after
-        recorded = type(own)(own.cfg, own.spec, own.reading, seed_for(self.seed, "recorded"), self.env.device)
-        self.buffer = Mixed(own, recorded)
+        self.offline_updates = self.cfg.online_after
+        seed = seed_for(self.seed, "recorded")
+        recorded = type(collected)(collected.cfg, collected.spec, reading, seed, self.env.device)
+        self.buffer = Mixed(collected, recorded)
 
     @property
     def recorded(self) -> Replay:
         return self.buffer.recorded
 
     def tick(self) -> Metrics:
-        if self.updates < self.before:
+        if self.updates < self.offline_updates:
             return super().tick()
         return OffPolicy.tick(self)
 
     def update(self) -> Metrics:
-        online = self.updates - self.before
-        self.buffer.online = online >= 0 and online % self.cfg.online_every == 0
+        online_updates = self.updates - self.offline_updates
+        self.buffer.online = online_updates >= 0 and online_updates % self.cfg.online_every == 0
         return super().update()

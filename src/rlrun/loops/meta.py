@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.loops.adaptation import MetaAgent, MetaPolicy, episodes
+from rlrun.loops.adaptation import MetaAgent, MetaPolicy, collect_episodes
 from rlrun.settings import Around, Size, config, register
 from rlrun.types import Batch, MetaBatch, Metrics, Step
 
@@ -22,8 +22,8 @@ class Meta(Loop):
         new_tasks: bool
         test_tasks: Size | None
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         if not isinstance(self.agent, MetaAgent):
             raise ConfigError("algo.loop=meta: needs an algorithm that adapts to tasks, such as maml")
 
@@ -56,9 +56,10 @@ class Meta(Loop):
         return self.count_update(metrics)
 
     def collect(self, policy: MetaPolicy, count: int) -> Batch:
+        """Returns a rollout of `count` episodes in every environment. The environments are reset first."""
         self.begin()
         first = self.carry["first"]
-        return episodes(policy, self.addons, self.env.spec, self.obs, first, self.step, count)
+        return collect_episodes(policy, self.addons, self.env.spec, self.obs, first, self.step, count)
 
     def step(self, action: Tensor) -> Step:
         """Steps every environment once; the steps count as training steps."""

@@ -1,5 +1,6 @@
 """Offline loop: learns from data sets alone. The environment is used only for evaluation."""
 
+import math
 from typing import Any
 
 from rlrun.buffers.demo_lines import lines, shortened
@@ -32,18 +33,18 @@ class Offline(OffPolicy):
         data_env: DataEnv
         batch_size: Size
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
-        lacks = None
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        why = None
         if self.agent.stores:
-            lacks = "learns from extras that are stored with each action, and data sets hold none"
+            why = "learns from extras that are stored with each action, and data sets hold none"
         if self.addons.stores:
-            lacks = "learns from stored goals or hidden states, and data sets hold none"
+            why = "learns from stored goals or hidden states, and data sets hold none"
         if self.agent.memory.stores:
-            lacks = "learns from stored hidden states, and data sets hold none; set network.start=zero"
-        if lacks:
+            why = "learns from stored hidden states, and data sets hold none; set network.start=zero"
+        if why:
             raise ConfigError(
-                f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which {lacks}"
+                f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which {why}"
             )
 
     def first_update(self) -> tuple[str, int]:
@@ -65,16 +66,25 @@ class Offline(OffPolicy):
 
     def fill(self, buffer: Replay) -> None:
         """Stores the transitions of all data sets, num_envs at a time, and updates normalisers with them."""
-        demos, count = self.read(), self.env.spec.num_envs
+        demos = self.read()
+        num_envs = self.env.spec.num_envs
         steps = sum(len(demo["reward"]) for demo in demos)
-        time = -(-steps // count)
+        time = math.ceil(steps / num_envs)
         if time > buffer.ring.capacity:
             raise ConfigError(f"algo.buffer.capacity={buffer.cfg.capacity}: no room for {steps} recorded transitions")
-        batch = lines(demos, count, time)
+        batch = lines(demos, num_envs, time)
         for t in range(time):
             row = index(batch, t)
-            after, ends = row["next_obs"], (row["terminated"], row["truncated"])
-            step = Step(after, row["reward"], *ends, after, row["action"], row["weight"], info={})
+            step = Step(
+                obs=row["next_obs"],
+                reward=row["reward"],
+                terminated=row["terminated"],
+                truncated=row["truncated"],
+                final_obs=row["next_obs"],
+                action=row["action"],
+                weight=row["weight"],
+                info={},
+            )
             buffer.add(row["obs"], row["action"], self.addons.collect(row["obs"], step, {}), {})
 
     def read(self) -> list[Demo]:

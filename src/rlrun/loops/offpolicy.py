@@ -1,7 +1,7 @@
 """Off-policy loop: stores every step in the replay buffer, and updates the agent from samples of the buffer.
 
-With `lag` 1 the updates run while the workers step the environments. Results still depend only on the seed, not on
-where the environments run, and no environment step is pending between two ticks.
+With `lag` 1 the updates run while the workers step the environments, and do not use that step yet. Results still depend
+only on the seed, not on where the environments run, and no environment step is pending between two ticks.
 """
 
 from typing import Any, Literal
@@ -35,7 +35,7 @@ class ReplayConfig:
 
 @register("loop", "offpolicy")
 class OffPolicy(Loop):
-    """Adds one vector step to the replay buffer and does the updates that are due, with lag=1 in the opposite order."""
+    """Takes one vector step, which it adds to the replay buffer, and does the updates that are due."""
 
     replays = True
     refills = True
@@ -45,15 +45,16 @@ class OffPolicy(Loop):
         updates_per_step: Scheduled[PositiveFloat]
         update_every: PositiveInt
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         self.random = Stream(self.seed, "warmup")
-        self.before = 0  # updates from data sets before the first transition (loops/hybrid.py); each is a step
+        self.offline_updates = 0  # updates before the first transition, each a step of the run (loops/hybrid.py)
         self.emptied_at = 0  # `collected` when `refill` emptied the buffer; 0: never
-        self.paused_steps = 0  # transitions for which no updates become due, because they filled the buffer again
+        self.paused_steps = 0  # transitions that fill the buffer again, for which no updates become due
+        # of `integrate_rate`
         self.rate: float | None = None  # the last value of `updates_per_step`; None before the first tick
-        self.rate_steps = 0  # transitions since `start_update` before this value
-        self.rate_updates = 0.0  # updates that they called for
+        self.rate_steps = 0  # transitions after `start_update` with earlier values
+        self.rate_updates = 0.0  # updates for these transitions
 
     def tick(self) -> Metrics:
         self.start_tick()
@@ -65,7 +66,7 @@ class OffPolicy(Loop):
             self.clock.lap("env")
             metrics = self.learn()
         timestep = self.collector.step(action, extras)
-        step = self.receive(timestep)
+        step = self.receive(timestep)  # as in the timestep, with the reward columns of add-ons
         self.clock.lap("env")
         self.buffer.add(timestep.obs, step.action, step, extras)
         self.clock.lap("sample")
@@ -76,7 +77,7 @@ class OffPolicy(Loop):
     def learn(self) -> Metrics:
         """Does all updates that are due. Returns the metrics of the last update.
 
-        With `lag` 1 the metric "lag" is the number of updates since the pending action was chosen.
+        With `lag` 1 they include `loss/lag`, the number of updates since the pending action was chosen.
         """
         metrics: Metrics = {}
         num_updates = self.updates_due()
@@ -84,22 +85,24 @@ class OffPolicy(Loop):
             metrics = self.update()
         if metrics and self.cfg.lag:
             lag = {"loss/lag": torch.tensor(float(num_updates))}
-            self.metrics.add(lag)
+            self.metrics.add(lag)  # `count_update` has added the others
             metrics = metrics | lag
         return metrics
 
     def act(self) -> tuple[Tensor, Batch]:
         """Returns the exploration action of the agent, or of the warm-up policy while the buffer is being filled."""
+        if not self.filling:
+            return self.collector.act()
         policy = self.cfg.warmup_policy
         if self.emptied_at:
             policy = self.cfg.refill_policy
-        if policy == "agent" or not self.filling:
+        if policy == "agent":
             return self.collector.act()
         if policy == "random":
             action = self.env.sample(self.random)
         else:
             action = self.zero_action()
-        _, extras = self.addons.see(self.obs, self.carry, True)
+        _, extras = self.addons.see(self.obs, self.carry, explore=True)
         action, agent_extras = self.agent.warm_up(action.to(self.env.device), self.carry)
         return action, extras | agent_extras
 
@@ -108,6 +111,8 @@ class OffPolicy(Loop):
 
         The next `warmup_steps` transitions fill the buffer again, with actions of `refill_policy` and without updates.
         """
+        # Updates pause for `warmup_steps` transitions from now on. If the buffer was still being filled, this time
+        # replaces the rest of that filling, so only the transitions since its start are added.
         self.paused_steps += min(self.warmup_steps, self.collected - self.emptied_at)
         self.emptied_at = self.collected
         self.buffer.clear()
@@ -125,30 +130,34 @@ class OffPolicy(Loop):
         self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size))
         self.clock.lap("sample")
         out = self.agent.update(batch, ctx)
-        metrics: Metrics = out[0] if isinstance(out, tuple) else out
+        metrics: Metrics
+        if isinstance(out, tuple):
+            metrics, _ = out  # new priorities, which `feedback` reads
+        else:
+            metrics = out
         metrics = metrics | self.addons.update(batch, ctx)
         self.buffer.feedback(batch, out)
         return self.count_update(metrics)
 
     def updates_due(self) -> int:
         """Returns the number of updates that are due; 0 while the buffer is empty."""
-        due = self.updates_so_far() - (self.updates - self.before)
+        due = self.updates_called_for() - (self.updates - self.offline_updates)
         if due <= 0 or not len(self.buffer):
             return 0
         return due
 
-    def updates_so_far(self) -> int:
+    def updates_called_for(self) -> int:
         """Returns how many updates the collected transitions call for, including those that were made.
 
-        The number of steps since `start_update` decides, rounded down to a multiple of `update_every`.
+        These are the transitions after `start_update`, rounded down to a multiple of `update_every`.
         """
         steps = max(0, self.collected - self.start_update - self.paused_steps)
-        return int(self.total_updates(steps // self.cfg.update_every * self.cfg.update_every))
+        return int(self.integrate_rate(steps - steps % self.cfg.update_every))
 
-    def total_updates(self, steps: int) -> float:
-        """Returns the number of updates that are due within the first `steps` transitions since `start_update`.
+    def integrate_rate(self, steps: int) -> float:
+        """Returns the integral of `updates_per_step` over the first `steps` transitions after `start_update`.
 
-        A new rate holds for the transitions after these.
+        A value that is new since the last call holds for the transitions after these.
         """
         rate = float(self.cfg.updates_per_step)
         if rate != self.rate:
@@ -184,14 +193,14 @@ class OffPolicy(Loop):
     @property
     def collected(self) -> int:
         """The number of transitions collected so far."""
-        return max(0, self.steps - self.before)
+        return max(0, self.steps - self.offline_updates)
 
     def zero_action(self) -> Tensor:
         """Returns zeros for continuous values, and the first legal choices."""
         space, count, device = self.env.spec.action, self.env.spec.num_envs, self.env.device
         if isinstance(space, spaces.Box):
             return torch.zeros(count, *space.shape, device=device)
-        chosen = uniform(space, count, self.obs, device).mode()
+        chosen = uniform(space, count, self.obs, device).mode()  # of equal probabilities, the first
         if not isinstance(space, MixedSpace):
             return chosen
         continuous = torch.zeros(count, *space.continuous.shape, device=device)

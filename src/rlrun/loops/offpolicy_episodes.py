@@ -1,7 +1,7 @@
 """Off-policy loop in iterations: whole episodes are collected into replay, then the agent makes a block of updates.
 
-The weights are constant within an iteration. With several environments, the others are in the middle of episodes when
-an iteration ends; these episodes go on with the new weights, and count in the iteration in which they end.
+The weights are constant while an iteration collects. When it ends, other environments are in the middle of episodes;
+these go on with the new weights, and count in the iteration in which they end.
 """
 
 from typing import Any
@@ -20,17 +20,17 @@ class OffPolicyEpisodes(OffPolicy):
     class Config(ReplayConfig):
         min_steps: Scheduled[PositiveInt] | None
         min_rollouts: Scheduled[PositiveInt] | None
-        updates_per_iteration: PositiveInt | None
+        updates_per_iteration: PositiveInt | None  # None: one for each episode of the iteration
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         self.iteration_steps = 0  # transitions in this iteration
         self.iteration_rollouts = 0  # episodes that ended in this iteration
         self.called_for = 0  # updates of all iterations so far
 
     def receive(self, timestep: Timestep) -> Step:
         """Counts a timestep, and ends the iteration if an episode has ended and both minimums are reached."""
-        counts = not self.filling and self.collected >= self.start_update
+        counts = not self.filling and self.collected >= self.start_update  # the warm-up belongs to no iteration
         step = super().receive(timestep)
         if counts:
             self.iteration_steps += self.env.spec.num_envs
@@ -53,7 +53,7 @@ class OffPolicyEpisodes(OffPolicy):
         self.called_for += self.cfg.updates_per_iteration or self.iteration_rollouts
         self.iteration_steps = self.iteration_rollouts = 0
 
-    def updates_so_far(self) -> int:
+    def updates_called_for(self) -> int:
         """Returns the number of updates of all iterations so far."""
         return self.called_for
 

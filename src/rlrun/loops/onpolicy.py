@@ -27,20 +27,20 @@ class OnPolicy(Loop):
         rollout_steps: PositiveInt
         lag: NonNegativeInt
 
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
-        setting, steps = self.shortest()
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        setting, steps = self.shortest_rollout()
         if self.cfg.lag:
             setting += f", algo.loop.lag={self.cfg.lag}"
         check_fits(setting, steps * (self.cfg.lag + 1), self.env.spec, self.env.device)
         self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
-    def shortest(self) -> tuple[str, int]:
+    def shortest_rollout(self) -> tuple[str, int]:
         """Returns the config setting that determines the length of a rollout, and its minimum number of timesteps."""
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
     def first_update(self) -> tuple[str, int]:
-        setting, steps = self.shortest()
+        setting, steps = self.shortest_rollout()
         return setting, steps * self.env.spec.num_envs
 
     def shorten_rollouts(self, transitions: int) -> float:
@@ -75,7 +75,7 @@ class OnPolicy(Loop):
             block = min(BLOCK, remaining)
             self.advance(rollout, block)
             remaining -= block
-        return self.collected(rollout)
+        return self.finish_rollout(rollout)
 
     def advance(self, rollout: Rollout, count: int = 1) -> None:
         """Acts and steps `count` times, then counts these timesteps, passes them to the add-ons and adds them to the
@@ -85,9 +85,11 @@ class OnPolicy(Loop):
             step = self.count(timestep)
             rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
 
-    def collected(self, rollout: Rollout) -> Batch:
-        """Returns a complete rollout as one batch [time, env, ...]. Parameters of environments change only now, so all
-        its steps are taken with the same ones."""
+    def finish_rollout(self, rollout: Rollout) -> Batch:
+        """Returns a complete rollout as one batch [time, env, ...].
+
+        Sets scheduled parameters of environments, which are the same for all steps of a rollout.
+        """
         self.set_parameters()
         return rollout.batch()
 

@@ -9,7 +9,7 @@ import torch
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.making.tasks import Task
-from rlrun.loops.adaptation import MetaAgent, MetaPolicy, adapted
+from rlrun.loops.adaptation import MetaAgent, MetaPolicy, adapted_policy
 from rlrun.run.returns import components, score, shortfall, spread
 from rlrun.types import Batch, Objective, Return, carried
 
@@ -120,7 +120,7 @@ def play(
     """
     policy: Any = agent
     if isinstance(agent, MetaAgent):
-        policy = adapted(agent, addons, env)
+        policy = adapted_policy(agent, addons, env)
     watch()
     num_envs, objective = env.spec.num_envs, addons.spec(env.spec).objective
     remaining = episodes_per_env(episodes, num_envs)

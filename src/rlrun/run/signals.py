@@ -7,7 +7,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from rlrun.core.breakable import compiling
+from rlrun.core.interruptible import compiling
 from rlrun.errors import ConfigError
 from rlrun.operating_system import signals_of
 

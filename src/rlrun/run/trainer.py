@@ -11,8 +11,8 @@ import pydantic
 import torch
 
 from rlrun.config.schema import TrainerConfig
-from rlrun.core.breakable import BrokenOffError
 from rlrun.core.callback import Callbacks
+from rlrun.core.interruptible import CompilationInterruptedError
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
@@ -112,7 +112,7 @@ class Trainer:
         """
         try:
             status = self.train(signals)
-        except BrokenOffError:
+        except CompilationInterruptedError:
             self.log.message("stopped while a kernel was compiled: a resume continues from the last snapshot")
             status = "stopped"
         self.checkpointer.wait()

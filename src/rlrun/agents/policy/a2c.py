@@ -16,7 +16,7 @@ from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.minibatches import check_division, minibatches
-from rlrun.core.accumulator import mean_of, over_epochs
+from rlrun.core.accumulator import epoch_metrics, mean_metrics
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
@@ -111,10 +111,10 @@ class A2C(Agent):
         for epoch in self.minibatches(data, self.cfg.epochs):
             self.optim.tick(ctx.progress)
             self.critic.start_epoch(ctx.progress)
-            epochs.append(mean_of(self.update_minibatch(batch) | self.critic.fit_after(batch) for batch in epoch))
+            epochs.append(mean_metrics(self.update_minibatch(batch) | self.critic.fit_after(batch) for batch in epoch))
             if self.cfg.target_kl is not None and epochs[-1].get("loss/kl", 0.0) > 1.5 * self.cfg.target_kl:
                 break
-        return metrics | over_epochs(epochs)
+        return metrics | epoch_metrics(epochs)
 
     def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Iterator[list[Batch]]:
         """Yields the minibatches of every epoch: single steps, or sequences for a recurrent network. size: None takes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.consecutive import continues
-from rlrun.core.accumulator import mean_of, over_epochs
+from rlrun.core.accumulator import epoch_metrics, mean_metrics
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
@@ -192,8 +192,8 @@ class FirstUpdate(OwnUpdate):
         fitted: list[Metrics] = []
         for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size):
             self.optim.tick(progress)
-            fitted.append(mean_of(self.fit(batch) for batch in epoch))
-        return over_epochs(fitted)
+            fitted.append(mean_metrics(self.fit(batch) for batch in epoch))
+        return epoch_metrics(fitted)
 
 
 @register("critic_update", "none")
