@@ -20,12 +20,12 @@ from rlrun.sweep.events import apply_all
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.population import Population
 from rlrun.sweep.ranges import Choice, Log, Logit, Uniform
-from rlrun.sweep.runs import Course
+from rlrun.sweep.runs import RunTemplate
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Dimension, Space
-from rlrun.sweep.standings import furthest, totals
+from rlrun.sweep.standings import last_results, totals
 from rlrun.sweep.trials import Trial, Trials
 
 ENV = "Toy"
@@ -105,7 +105,7 @@ def trained(folder: Path, rng: random.Random, kill: bool = False, **changes: Any
         if kill and rng.random() < 0.1:
             raise KilledError
 
-    runs = BranchingRuns(folder / "trials", {ENV: Course([f"env={ENV}"], STEPS)}, cfg.metric, Scoring(cfg, [ENV]))
+    runs = BranchingRuns(folder / "trials", {ENV: RunTemplate([f"env={ENV}"], STEPS)}, cfg.metric, Scoring(cfg, [ENV]))
     strategy = Population(cfg, SPACE, {}, Random(SPACE, cfg.seed, cfg.trials), trials)
     driver = Driver(strategy, trials, Journal(folder / "journal.jsonl"), runs, Toy(rng), cfg, say)
     try:
@@ -123,7 +123,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def final(trials: Trials) -> float:
     assert trials.winner is not None
-    (job,) = trials.trials[trials.winner].jobs(trials.last)
+    (job,) = trials.trials[trials.winner].jobs(trials.last_rung)
     return trials.trials[trials.winner].results[job].score
 
 
@@ -181,7 +181,7 @@ def test_steps_and_time_of_a_copied_run_count_once(tmp_path: Path) -> None:
     assert taken.steps == 4 * STEPS[-1] and taken.failed == 0
     assert taken.runs == 4 + sum(len(trial.branches) for trial in trials.trials)
     for trial in trials.trials:
-        (whole,) = furthest(trial).values()
+        (whole,) = last_results(trial).values()
         assert len(whole.evaluations) == len(STEPS)
 
 
@@ -190,7 +190,7 @@ def test_snapshots_of_runs_that_a_trial_has_left_are_removed_above_the_limit(tmp
     trials = trained(tmp_path / "limited", random.Random(0), disk="1K")
     assert [trial.results for trial in trials.trials] == [trial.results for trial in straight.trials]
     kept = {path.parent.name for path in (tmp_path / "limited" / "trials").glob("*/snapshots")}
-    assert kept == {job.folder for trial in trials.trials for job in trial.jobs(trials.last)}
+    assert kept == {job.folder for trial in trials.trials for job in trial.jobs(trials.last_rung)}
     assert any(trial.branches for trial in trials.trials)
 
 
@@ -202,6 +202,7 @@ def test_snapshots_of_runs_that_a_trial_has_left_are_removed_above_the_limit(tmp
         (Logit(0.9, 0.999), 0.99, 0.8, 0.987531),
         (Choice((1, 2, 4)), 2, 1.2, 4),
         (Choice((1, 2, 4)), 1, 0.8, 1),
+        (Choice((1, 2, 4)), 2, 1.0, 2),
     ],
 )
 def test_multiplied_values_stay_in_their_range(range: Any, value: Any, factor: float, expected: Any) -> None:

@@ -20,7 +20,7 @@ from rlrun.formats.numbers import HUGE, is_number
 
 DIGITS = 6
 MOST_DEEP = 20  # levels of lists in a value
-LARGEST = 2**53  # whole number, so that a point of [0, 1) can choose each
+LARGEST = 2**53  # largest size of a whole number; a float of [0, 1) can choose each up to here
 
 
 class Range(ABC):
@@ -44,7 +44,7 @@ class Range(ABC):
 
     @abstractmethod
     def holds(self, value: object) -> bool:
-        """Returns whether this range has a value, which may be of any type."""
+        """Returns whether a value is in this range. The value may be of any type."""
 
     @abstractmethod
     def position(self, value: object) -> float:
@@ -52,7 +52,8 @@ class Range(ABC):
 
     @abstractmethod
     def multiplied(self, value: object, factor: float) -> object:
-        """Returns a value of this range that is `factor` times as large, or the next one above or below in a list."""
+        """Returns the value times `factor`, rounded and within the bounds; in a list, the next value if the factor is
+        above 1, and the previous one if it is below 1."""
 
     @abstractmethod
     def ends(self) -> list[object]:
@@ -60,7 +61,7 @@ class Range(ABC):
 
     @abstractmethod
     def grid(self, points: int) -> list[object]:
-        """Returns at most so many values, evenly spaced over the range and in order. A grid has every choice."""
+        """Returns at most `points` values in order, evenly spaced over the range. A `choice` returns all options."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Bounded(Range):
 
 
 class Continuous(Bounded):
-    """Numbers between two bounds, uniform after a monotonic transform to `u`."""
+    """Numbers between two bounds that are uniform on a warped scale, such as that of logarithms."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +114,7 @@ class Continuous(Bounded):
         return self.rounded(value * factor)
 
     def rounded(self, value: float) -> float:
-        """Returns a number with `DIGITS` digits within the bounds."""
+        """Returns a number rounded to `DIGITS` digits, within the bounds."""
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
     def grid(self, points: int) -> list[object]:
@@ -189,7 +190,10 @@ class Listed(Range):
 
     def multiplied(self, value: object, factor: float) -> object:
         place = self.values.index(value)
-        place += 1 if factor > 1 else -1
+        if factor > 1:
+            place += 1
+        elif factor < 1:
+            place -= 1
         return self.values[min(max(place, 0), len(self.values) - 1)]
 
     def grid(self, points: int) -> list[object]:
@@ -217,7 +221,7 @@ class Int(Bounded, Listed):
         return range(self.low, self.high + 1)
 
     def holds(self, value: object) -> bool:
-        return type(value) is int and super().holds(value)  # a range looks for any other number one by one
+        return type(value) is int and super().holds(value)  # `in` of a Python range is slow for other types
 
 
 @dataclass(frozen=True)
@@ -285,7 +289,7 @@ def built(kind: str, arguments: Sequence[object]) -> Range:
 
 
 def typed(text: str) -> Range | None:
-    """Returns the range that the user typed, such as `log(1e-5,1e-2)`, or None if the text is a plain value."""
+    """Returns the range of a text such as `log(1e-5,1e-2)`, or None for a plain value. Raises ConfigError."""
     match = re.fullmatch(r"\s*([A-Za-z_]\w*)\((.*)\)\s*", text, re.DOTALL)
     if match is None:
         kind, bracket, _ = text.strip().partition("(")
