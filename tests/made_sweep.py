@@ -12,7 +12,7 @@ from rlrun.sweep import folder
 from rlrun.sweep.folder import Description
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import pruning
-from rlrun.sweep.runs import Course
+from rlrun.sweep.runs import RunTemplate
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Space, from_yaml
@@ -47,9 +47,9 @@ def make_sweep(
     """
     searched = from_yaml(space, "space")
     cfg = settings({"trials": trials, "seeds": seeds, "winners": 3, "fresh_seeds": 5} | changes)
-    courses = {env: Course(["algo=sac", f"env={env}"], STEPS) for env in envs}
+    templates = {env: RunTemplate(["algo=sac", f"env={env}"], STEPS) for env in envs}
     path.mkdir(parents=True)
-    folder.begin(path, Description.of(cfg, searched, courses))
+    folder.begin(path, Description.of(cfg, searched, templates))
     book, found = Journal(path / "journal.jsonl"), Trials([*envs], cfg.seeds, len(STEPS) - 1)
 
     def record(event: Event) -> None:
@@ -67,7 +67,7 @@ def make_sweep(
     numbers = [trial.number for trial in found.best()[: cfg.winners]]
     record({"event": "measured_again", "trials": numbers, "seeds": cfg.fresh_seeds})
     _train(found, searched, record, failing)
-    best = max(numbers, key=lambda number: found.trials[number].fresh_score(found.last) or 0.0)
+    best = max(numbers, key=lambda number: found.trials[number].fresh_score() or 0.0)
     record({"event": "won", "trial": best})
     book.close()
     return path
@@ -81,7 +81,7 @@ def _train(found: Trials, space: Space, record: Callable[[Event], None], failing
                 record({"event": "failed", **asdict(job), "why": failing})
             else:
                 record(_result(job, found, space))
-        waiting = [trial for trial in found.trials if not trial.failed and not trial.is_complete]
+        waiting = [trial for trial in found.trials if not trial.failed and not trial.has_final_seeds]
         waiting.sort(key=lambda trial: -trial.score_of(trial.jobs(0)))
         better = (len(waiting) + 1) // 2
         for name, trials in (("another_seed", waiting[:better]), ("ruled_out", waiting[better:])):

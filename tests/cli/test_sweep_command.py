@@ -18,7 +18,7 @@ from rlrun.errors import ConfigError
 from rlrun.snapshot.store import Store
 from rlrun.sweep import journal
 from rlrun.sweep.folder import Description, begin
-from rlrun.sweep.runs import Course
+from rlrun.sweep.runs import RunTemplate
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import from_yaml
 from rlrun.sweep.trials import FRESH
@@ -98,8 +98,8 @@ def test_stored_sweep_with_values_that_its_runs_refuse_starts_no_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space = from_yaml({"algo.gamma": {"uniform": [0.9, 7.5]}}, "space")
-    course = Course([*RUN, "algo.learning_rate=-1"], [400])
-    begin(tmp_path, Description.of(settings({"prune": "none"}), space, {"FrozenLake": course}))
+    template = RunTemplate([*RUN, "algo.learning_rate=-1"], [400])
+    begin(tmp_path, Description.of(settings({"prune": "none"}), space, {"FrozenLake": template}))
     assert main(["sweep", "resume", str(tmp_path)]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "error: algo.learning_rate=-1.0: must be greater than 0",

@@ -172,7 +172,7 @@ def test_command_of_the_documentation_runs(
         slurm = request.getfixturevalue("scheduler")
     if words[0] == "sweep" and "=" in words[1] and not line.startswith(WHOLE_SWEEP):
         _, own = chosen(words[1:], {})
-        assert plan(own).courses
+        assert plan(own).templates
         return
     words = shortened(words, home)
     assert main(words) == 0, capsys.readouterr().err

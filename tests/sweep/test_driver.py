@@ -23,7 +23,7 @@ from rlrun.sweep.finals import winner, without_winner
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import pruning
 from rlrun.sweep.ranges import Uniform
-from rlrun.sweep.runs import Course, Runs
+from rlrun.sweep.runs import Runs, RunTemplate
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import SweepConfig, settings
@@ -140,8 +140,8 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
         if kill is not None and kill.random() < 0.1:
             raise KilledError
 
-    courses = {ENV: Course(["algo=q_learning", f"env={ENV}"], steps)}
-    runs = Runs(folder / "trials", courses, cfg.metric, Scoring(cfg, [ENV]))
+    templates = {ENV: RunTemplate(["algo=q_learning", f"env={ENV}"], steps)}
+    runs = Runs(folder / "trials", templates, cfg.metric, Scoring(cfg, [ENV]))
     study = Study(cfg, SPACE, {}, Random(SPACE, 0, cfg.trials), pruning(cfg.prune), trials)
     driver = Driver(study, trials, Journal(folder / "journal.jsonl"), runs, cluster, cfg, say)
     try:
@@ -167,9 +167,9 @@ def table(trials: Trials) -> list[Any]:
 def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: Path) -> None:
     trials, _ = swept(tmp_path, Simulated(random.Random(0)))
     best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])
-    assert trials.winner == best.number and best.rung == trials.last
+    assert trials.winner == best.number and best.rung == trials.last_rung
     measured = [one for one in trials.trials if one.fresh_seeds]
-    assert len(measured) == 2 and best.has_ended(RungJob(best.number, 2, ENV, FRESH + i) for i in range(3))
+    assert len(measured) == 2 and best.has_results(RungJob(best.number, 2, ENV, FRESH + i) for i in range(3))
     assert not trials.open_jobs()
 
 
@@ -266,7 +266,9 @@ def test_sweep_whose_finalists_all_fail_on_fresh_seeds_has_no_winner(tmp_path: P
     why = without_winner(trials)
     assert re.fullmatch(r"no winner, because .* failed on fresh seeds \(00..-FrozenLake-s1001: nan in the loss\)", why)
     best, *_ = trials.best()
-    assert best.fresh_seeds and best.score(trials.last) == max(trial.score(trials.last) or 0 for trial in trials.best())
+    assert best.fresh_seeds and best.score(trials.last_rung) == max(
+        trial.score(trials.last_rung) or 0 for trial in trials.best()
+    )
     again, _ = swept(tmp_path, Simulated(random.Random(0)))
     assert again.winner is None, "the same command trains nothing again"
 
@@ -325,8 +327,8 @@ def test_trial_with_a_damaged_row_fails_and_the_others_go_on(row: Any, why: str,
 
 
 def test_run_is_still_open_if_its_summary_has_no_number_of_steps(tmp_path: Path) -> None:
-    courses = {ENV: Course([], STEPS)}
-    runs = Runs(tmp_path, courses, "eval/return_mean", Scoring(settings({}), [ENV]))
+    templates = {ENV: RunTemplate([], STEPS)}
+    runs = Runs(tmp_path, templates, "eval/return_mean", Scoring(settings({}), [ENV]))
     run = tmp_path / RungJob(0, 0, ENV, 0).folder
     run.mkdir()
     for step in ("x", None, -1, math.nan, 10**90):
@@ -335,8 +337,8 @@ def test_run_is_still_open_if_its_summary_has_no_number_of_steps(tmp_path: Path)
 
 
 def test_score_that_overflows_is_a_failure(tmp_path: Path) -> None:
-    courses = {ENV: Course([], STEPS)}
-    runs = Runs(tmp_path, courses, "eval/return_mean", Scoring(settings({"normalize": {ENV: [0, 1e-300]}}), [ENV]))
+    templates = {ENV: RunTemplate([], STEPS)}
+    runs = Runs(tmp_path, templates, "eval/return_mean", Scoring(settings({"normalize": {ENV: [0, 1e-300]}}), [ENV]))
     run = tmp_path / RungJob(0, 0, ENV, 0).folder
     run.mkdir()
     (run / "summary.json").write_text('{"status": "done"}')
@@ -442,7 +444,7 @@ def test_run_of_an_earlier_format_stops_the_sweep_and_is_not_recorded_as_failed(
 
 
 def test_open_jobs_are_the_furthest_first() -> None:
-    trials = Trials([ENV], seeds=2, last=2)
+    trials = Trials([ENV], seeds=2, last_rung=2)
     trials.apply({"event": "asked", "points": [[], []], "values": [{}, {}]})
     trials.apply({"event": "another_seed", "trials": [0, 1]})
     for seed in range(2):
@@ -468,7 +470,7 @@ def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
 ) -> None:
     trials, _ = swept(tmp_path, Simulated(random.Random(0)))
     for trial, score in zip([one for one in trials.trials if one.fresh_seeds], (-1.0, 0.0), strict=True):
-        for job in trial.fresh_jobs(trials.last):
+        for job in trial.fresh_jobs():
             trial.results[job] = Result(score, [score], 1.0, 1000)
         best = trial.number
     assert winner(trials) == {"event": "won", "trial": best}

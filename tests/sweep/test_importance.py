@@ -40,7 +40,7 @@ NOISE = 0.3  # of the standard deviation of the surface
 
 def searched(points: Array, scores: Array, failed: Collection[int] = ()) -> Trials:
     """Returns the trials of a sweep at these points, [trials, keys] and [trials]."""
-    trials = Trials(["E"], seeds=1, last=0)
+    trials = Trials(["E"], seeds=1, last_rung=0)
     values = [SPACE.values(point, {}) for point in points.tolist()]
     trials.apply({"event": "asked", "points": points.tolist(), "values": values})
     for number, score in enumerate(scores.tolist()):

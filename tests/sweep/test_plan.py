@@ -31,8 +31,10 @@ def typed() -> Plan:
 def swept(folder: Path, *words: str) -> Path:
     """Writes the sweep.yaml of a sweep, with these words for all runs, and returns its folder."""
     planned = typed()
-    runs = {env: {"words": [*one.words, *words], "steps": list(one.steps)} for env, one in planned.courses.items()}
-    described = Description.of(planned.cfg, planned.space, planned.courses)
+    runs = {
+        env: {"words": [*one.words, *words], "steps": list(one.rung_steps)} for env, one in planned.templates.items()
+    }
+    described = Description.of(planned.cfg, planned.space, planned.templates)
     folder.mkdir()
     begin(folder, Description(described.sweep, described.space, runs))
     return folder
@@ -42,7 +44,7 @@ def test_stored_sweep_has_the_plan_of_its_command(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     again, before = stored(swept(tmp_path / "a"), ["workers=3"]), typed()
     assert again.cfg == replace(before.cfg, workers=3)
-    assert (again.courses, again.values) == (before.courses, before.values)
+    assert (again.templates, again.values) == (before.templates, before.values)
     assert again.space.dimensions == before.space.dimensions and again.path == tmp_path / "a"
 
 
@@ -105,7 +107,7 @@ def test_settings_of_a_stored_sweep_hold_once_they_are_typed_again(
     monkeypatch.setattr("rlrun.run.untrusted.try_environments", lambda *_: None)
     (tmp_path / "mine.py").write_text("")
     folder = swept(tmp_path / "a", word)
-    assert word in stored(folder, [again]).courses["FrozenLake"].words
+    assert word in stored(folder, [again]).templates["FrozenLake"].words
     with pytest.raises(ConfigError, match=r"algo\.gamma=0\.5: cannot change in a sweep that has begun"):
         stored(folder, [again, "algo.gamma=0.5"])
 
@@ -339,7 +341,7 @@ def test_sweep_that_was_killed_while_it_began_begins_again(tmp_path: Path, monke
         patched.setattr(Path, "mkdir", killed)
         planned.begin()
     planned.begin()
-    assert read(tmp_path) == Description.of(planned.cfg, planned.space, planned.courses)
+    assert read(tmp_path) == Description.of(planned.cfg, planned.space, planned.templates)
 
 
 def test_file_of_a_sweep_with_deep_nesting_is_refused(tmp_path: Path) -> None:
@@ -355,7 +357,7 @@ def test_bounds_of_one_environment_can_be_typed_alone() -> None:
 @pytest.mark.parametrize("name", ["x (1, 2)", "it's"])
 def test_folder_of_a_run_may_have_any_letters(name: str, tmp_path: Path) -> None:
     planned = typed()
-    runs = Runs(tmp_path / name, planned.courses, planned.cfg.metric, planned.scoring)
+    runs = Runs(tmp_path / name, planned.templates, planned.cfg.metric, planned.scoring)
     words = runs.command(RungJob(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))[1:]
     (job,) = jobs([word for word in words if not word.startswith("resume=")])
     assert job.values["run_dir"] == str(tmp_path / name / "0000-FrozenLake-s0")
@@ -364,7 +366,7 @@ def test_folder_of_a_run_may_have_any_letters(name: str, tmp_path: Path) -> None
 @pytest.mark.usefixtures("forks")
 def test_a_rung_is_at_least_the_first_evaluation() -> None:
     planned = plan(["algo=ppo", "env=CartPole", "trainer.total_steps=1000", "trainer.eval_every=100", "rungs=[1e-4,1]"])
-    assert planned.courses["CartPole"].steps == [100, 1000]
+    assert planned.templates["CartPole"].rung_steps == [100, 1000]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import rlrun
 from rlrun.snapshot.store import Store
-from rlrun.sweep.runs import Course, Runs
+from rlrun.sweep.runs import Runs, RunTemplate
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.settings import settings
 from rlrun.sweep.trials import RungJob, Trial
@@ -25,8 +25,8 @@ CASES = [(algo, seed) for algo in RUNS for seed in range(7)][:20]
 @pytest.mark.parametrize(("algo", "seed"), [pytest.param(*case, marks=pytest.mark.slow) for case in CASES])
 def test_trial_promoted_over_three_rungs_equals_a_straight_run(algo: str, seed: int, tmp_path: Path) -> None:
     cfg = settings({})
-    course = Course([f"algo={algo}", *RUNS[algo], *EVALUATED], STEPS)
-    runs = Runs(tmp_path, {"E": course}, cfg.metric, Scoring(cfg, ["E"]))
+    template = RunTemplate([f"algo={algo}", *RUNS[algo], *EVALUATED], STEPS)
+    runs = Runs(tmp_path, {"E": template}, cfg.metric, Scoring(cfg, ["E"]))
     trial = Trial(0, [], {}, ["E"], 1)
     for rung, step in enumerate(STEPS):
         job = RungJob(0, rung, "E", seed)
@@ -34,5 +34,5 @@ def test_trial_promoted_over_three_rungs_equals_a_straight_run(algo: str, seed: 
         assert found.summary["step"] >= step
         outcome = runs.outcome(job)
         assert outcome is not None and outcome.result is not None and len(outcome.result.evaluations) == rung + 1
-    straight = rlrun.train(*runs.straight(job, trial, tmp_path / "straight"))
+    straight = rlrun.train(*runs.words_to_end(job, trial, tmp_path / "straight"))
     assert Store(runs.path(job)).load().digest == Store(straight.path).load().digest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlrun.sweep.racing import p_value, undecided
+from rlrun.sweep.racing import p_value, race
 from rlrun.sweep.trials import Trials
 
 ENV = "CartPole"
@@ -10,7 +10,7 @@ ENV = "CartPole"
 
 def trials_with(*curves: list[float], seeds: int = 3) -> Trials:
     """Returns trials whose first run has ended, with these evaluations."""
-    trials = Trials([ENV], seeds, last=0)
+    trials = Trials([ENV], seeds, last_rung=0)
     trials.apply({"event": "asked", "points": [[] for _ in curves], "values": [{} for _ in curves]})
     for number, curve in enumerate(curves):
         found = {
@@ -28,7 +28,7 @@ def trials_with(*curves: list[float], seeds: int = 3) -> Trials:
 
 
 def names(trials: Trials) -> tuple[list[int], list[int]]:
-    another, ruled_out = undecided(trials)
+    another, ruled_out = race(trials)
     return [trial.number for trial in another], [trial.number for trial in ruled_out]
 
 

@@ -12,7 +12,7 @@ from rlrun.sweep.trials import Trials
 SPACE = Space(
     [Dimension("a", Uniform(0.0, 1.0), {}), Dimension("b", Choice(("x", "y")), {}), Dimension("c", Int(1, 3), {})]
 )
-NONE = Trials(["CartPole"], seeds=1, last=0)
+NONE = Trials(["CartPole"], seeds=1, last_rung=0)
 
 
 @pytest.mark.parametrize("search", [Random, Sobol])

@@ -20,11 +20,11 @@ from rlrun.sweep.forecast import forecast
 from rlrun.sweep.journal import Event
 from rlrun.sweep.population import Population
 from rlrun.sweep.pruning import pruning
-from rlrun.sweep.runs import Course
+from rlrun.sweep.runs import RunTemplate
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import SweepConfig, check_size, settings
 from rlrun.sweep.space import Space, from_yaml
-from rlrun.sweep.standings import differing, ranked, standings
+from rlrun.sweep.standings import differing_keys, ranked, standings
 from rlrun.sweep.stored import Stored
 from rlrun.sweep.study import Study
 from rlrun.sweep.trials import Trials
@@ -66,7 +66,7 @@ class Sweep:
     def __init__(self, changes: dict[str, Any], space: Space, envs: tuple[str, ...]):
         self.cfg: SweepConfig = settings(changes)
         self.space, self.envs = space, envs
-        self.courses = {env: Course(["algo=sac", f"env={env}"], STEPS) for env in envs}
+        self.templates = {env: RunTemplate(["algo=sac", f"env={env}"], STEPS) for env in envs}
         self.trials = Trials([*envs], self.cfg.seeds, len(STEPS) - 1)
 
     @property
@@ -87,11 +87,11 @@ class Sweep:
 
     def read(self) -> None:
         """Shows the sweep as `sweep status` and `report` do, and plans what `sweep resume` starts."""
-        trials, steps = self.trials, {env: one.steps for env, one in self.courses.items()}
+        trials, steps = self.trials, {env: one.rung_steps for env, one in self.templates.items()}
         found = standings(trials)
-        table([*ranked(trials, found), *found], trials, differing(trials))
+        table([*ranked(trials, found), *found], trials, differing_keys(trials))
         assert forecast(trials, self.cfg, steps, self.cfg.trials).left >= 0
-        described = Description.of(self.cfg, self.space, self.courses)
+        described = Description.of(self.cfg, self.space, self.templates)
         page.html(Stored(Path("s"), described, self.cfg, self.space, trials), "rlrun report s")
         self.strategy.dispensable()
         for job in trials.open_jobs():
@@ -202,7 +202,7 @@ def test_population_does_not_go_beyond_its_last_rung_or_on_without_results() -> 
         assert sweep.take({**scored(1.0), "trial": number, "rung": 1, "seed": number})
     assert not sweep.take({"event": "exploited", "exploits": [{**EXPLOIT, "trial": 1}]}), "0 has failed"
     assert not sweep.take({"event": "exploited", "exploits": [{**EXPLOIT, "trial": 1, "source": 0}]})
-    assert sweep.take(exploited) and sweep.trials.trials[0].rung == sweep.trials.last
+    assert sweep.take(exploited) and sweep.trials.trials[0].rung == sweep.trials.last_rung
     for number in range(4):
         job = next(job for job in sweep.trials.open_jobs() if job.trial == number)
         assert sweep.take({**SCORED, **asdict(job)})
@@ -376,9 +376,9 @@ def test_only_so_many_winners_are_measured_again_and_nothing_is_asked_after_the_
 def test_stored_sweep_with_steps_that_no_rungs_have_is_refused(steps: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.mkdir()
-    courses = {env: Course(["algo=sac"], one) for env, one in steps.items()}
+    templates = {env: RunTemplate(["algo=sac"], one) for env, one in steps.items()}
     bounds = {"normalize": {"A": [0.0, 1.0], "B": [0.0, 1.0]}}
-    folder.begin(path, Description.of(settings(SEARCH | bounds), RATE, courses))
+    folder.begin(path, Description.of(settings(SEARCH | bounds), RATE, templates))
     with pytest.raises(ConfigError, match="runs must have words, and steps that rise"):
         stored.read(path)
 

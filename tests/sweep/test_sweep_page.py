@@ -152,7 +152,7 @@ def test_pareto_front_has_no_trial_that_another_beats(found: Stored) -> None:
 def test_winners_have_intervals_over_fresh_seeds(found: Stored) -> None:
     table = page.winners(found)
     first = found.trials.trials[int(table.rows[0][0])]
-    scores = figures.fresh_scores(first, 2)
+    scores = figures.fresh_scores(first)
     low, high = interval(scores)
     assert first.number == found.trials.winner and len(scores[0]) == 5 and len(table.rows) == 3
     assert table.rows[0][2] == f"{low:,.0f} to {high:,.0f}"

@@ -196,7 +196,7 @@ def test_forecast_counts_promotions_seeds_and_fresh_runs(found: Stored) -> None:
     start = forecast(trials, cfg, COURSES, 9)
     searched = 9 * 2 * STEPS[0] + 3 * 2 * (STEPS[1] - STEPS[0]) + 1 * 2 * (STEPS[2] - STEPS[1])
     assert start.left == pytest.approx(searched + 5 * STEPS[2])
-    assert start.left_s() is None and start.done() == 0
+    assert start.left_s() is None and start.fraction_done() == 0
     trials.apply({"event": "asked", "points": [[]] * 9, "values": [{}] * 9})
     which = {"trial": 0, "rung": 0, "env": "HalfCheetah", "seed": 0, "branch": 0}
     trials.apply({"event": "scored", **which, "score": 1.0, "evaluations": [1.0], "seconds": 100.0, "step": 100})
@@ -204,9 +204,9 @@ def test_forecast_counts_promotions_seeds_and_fresh_runs(found: Stored) -> None:
     assert later.left == pytest.approx(start.left - STEPS[0]) and later.speed == STEPS[0] / 100
     assert later.left_s() == pytest.approx(later.left / later.speed / 2)
     assert later.left_s(ahead=600.0) == pytest.approx((later.left - 600) / later.speed / 2)
-    assert later.done() == pytest.approx(STEPS[0] / start.left)
+    assert later.fraction_done() == pytest.approx(STEPS[0] / start.left)
     ended = forecast(found.trials, found.cfg, COURSES, 27)
-    assert (ended.left, ended.left_s(), ended.done()) == (0, 0, 1)
+    assert (ended.left, ended.left_s(), ended.fraction_done()) == (0, 0, 1)
 
 
 def test_job_steps_are_those_after_the_last_rung(found: Stored) -> None:
@@ -245,7 +245,7 @@ def test_status_shows_table_best_and_time_left(
 def test_score_is_the_interquartile_mean_over_seeds(count: int) -> None:
     rng = np.random.default_rng(count)
     trial = Trial(0, [], {}, ["E"], count)
-    jobs = trial.jobs(0, range(count))
+    jobs = trial.jobs_with(range(count), 0)
     for job in jobs:
         trial.results[job] = Result(float(rng.normal()), [0.0], 1.0, 100)
     assert trial.score_of(jobs) == pytest.approx(float(iqm([trial.results[job].score for job in jobs])), rel=1e-12)

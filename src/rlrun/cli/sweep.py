@@ -113,8 +113,8 @@ def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None
     held = lock.take(path)
     try:
         planned.begin()
-        courses = {env: course.steps for env, course in planned.courses.items()}
-        display = open_display(SweepView(path, planned.cfg, courses, planned.search.trials))
+        rung_steps = {env: template.rung_steps for env, template in planned.templates.items()}
+        display = open_display(SweepView(path, planned.cfg, rung_steps, planned.search.trials))
         driver = planned.driver(cluster, display)
         if len(driver.trials):
             print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))
@@ -183,7 +183,7 @@ def _replay(words: Sequence[str]) -> int:
     if target.exists():
         raise ConfigError(f"{target}: is there already; remove it to train the winner again")
     runs.check(job, winner)
-    code = train([*runs.straight(job, winner, target), *runs.pause(job)])
+    code = train([*runs.words_to_end(job, winner, target), *runs.pause_words(job)])
     if code:
         return code
     before, after = (Store(run).load().digest for run in (runs.path(job), target))
@@ -236,11 +236,11 @@ def _conclude(path: Path, trials: "Trials") -> int:
 def _headline(winner: "Trial", trials: "Trials") -> str:
     from rlrun.telemetry.view import number
 
-    score = winner.fresh_score(trials.last)
+    score = winner.fresh_score()
     if score is None:
         rung = max(job.rung for job in winner.results)
         shown = number(winner.score(rung) or 0.0)
-        found = f"score {shown} at rung {rung + 1} of {trials.last + 1}"
+        found = f"score {shown} at rung {rung + 1} of {trials.last_rung + 1}"
         return f"best of {len(trials)} trials: trial {winner.number}, {found}"
     return (
         f"best of {len(trials)} trials: trial {winner.number}, "
@@ -250,10 +250,10 @@ def _headline(winner: "Trial", trials: "Trials") -> str:
 
 def _table(trials: "Trials") -> None:
     """Prints the trials, best first, then those without a score."""
-    from rlrun.sweep.standings import MOST_SHOWN, differing, shown
+    from rlrun.sweep.standings import MOST_SHOWN, differing_keys, shown
     from rlrun.sweep.view import table
 
-    print_columns(table(shown(trials), trials, differing(trials)))
+    print_columns(table(shown(trials), trials, differing_keys(trials)))
     if len(trials) > MOST_SHOWN:
         print(f"and {len(trials) - MOST_SHOWN:,} other trials")
 
@@ -283,7 +283,7 @@ def _status(words: Sequence[str]) -> int:
     elif stored.state in ("running", "interrupted"):
         if best := trials.best():
             print(f"best so far: trial {best[0].number}")
-        expected = forecast(trials, stored.cfg, stored.courses, stored.cfg.trials)
+        expected = forecast(trials, stored.cfg, stored.rung_steps, stored.cfg.trials)
         if expected.speed:
             parts.append(f"about {clock(expected.left_s())} left")
         parts.append(f"running: {holder}" if holder else "interrupted: the same command continues it")

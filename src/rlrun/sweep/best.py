@@ -19,7 +19,7 @@ BUDGET = ("total_steps", "eval_every")  # settings of `trainer` that every prese
 
 
 def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: str) -> str:
-    """Returns the text of a preset that gives a run the settings of a trial, whatever its algorithm's preset says.
+    """Returns the text of a preset with which a run gets all settings of a trial.
 
     words: the settings that all runs of the sweep share. searched: the trial's values. headline: the first comment.
     """
@@ -29,7 +29,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
     chosen: dict[str, str] = {}
     tree: dict[str, Any] = {}
     base = job.values["preset"]
-    if base is not None and sources.is_preset_path(base):  # copied, because a preset may not lead to another file
+    if base is not None and sources.is_preset_path(base):  # copied, because a preset file may not name another file
         tree = preset_files.read(base, composer.folders)
         for entry in tree.pop("defaults", []):
             if isinstance(entry, dict):
@@ -42,7 +42,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
     for word in map(composer.read, words):
         if word.section not in preset_files.SECTIONS or word.key in ("algo", "env"):
             continue
-        if word.key == "trainer":  # only the values that it changes, so that the preset works with any trainer
+        if word.key == "trainer":  # only the values that this trainer changes; the preset names no trainer
             (plain,) = jobs([other for other in words if other != word.text])
             trainer = job.values["trainer"].items()
             settings |= {f"trainer.{key}": value for key, value in trainer if value != plain.values["trainer"][key]}

@@ -1,4 +1,4 @@
-"""Runs whose hyperparameters change while they train, and which may go on from the snapshot of another run.
+"""Runs of a population: their hyperparameters change while they train, and they may start as a copy of another run.
 
 The changes are a schedule, `algo.schedule`, so that one run with the whole schedule trains exactly like the chain of
 runs from which the schedule comes.
@@ -20,7 +20,7 @@ LATEST = "LATEST"
 
 
 class BranchingRuns(Runs):
-    """As `Runs`, for trials whose values change."""
+    """As `Runs`, for the trials of a population."""
 
     def settings(self, trial: Trial) -> dict[str, object]:
         return trial.start_values | {SCHEDULE: schedule(trial)}
@@ -29,8 +29,8 @@ class BranchingRuns(Runs):
         if not (self.path(job) / SNAPSHOTS / LATEST).exists():
             return super().command(job, trial)
         words = ["resume", str(self.path(job)), f"{SCHEDULE}={literal(schedule(trial))}"]
-        words += [word for word in self.courses[job.env].words if word.startswith("plugins=")]
-        return [*words, *self.pause(job)]
+        words += [word for word in self.templates[job.env].words if word.startswith("plugins=")]
+        return [*words, *self.pause_words(job)]
 
     def prepare(self, job: RungJob, trial: Trial) -> None:
         if job.branch and not self.path(job).exists():
@@ -38,8 +38,8 @@ class BranchingRuns(Runs):
 
 
 def schedule(trial: Trial) -> dict[str, object]:
-    """Returns the section `algo.schedule` with all changes of a trial's values. Values that never change are in it too,
-    because numbers on a schedule are tensors, which may round differently."""
+    """Returns the section `algo.schedule` with all changes of a trial's values. It also has the values that have not
+    changed yet, because numbers on a schedule are tensors, which may round differently."""
     tree: dict[str, object] = {}
     for key in trial.start_values:
         points = {
@@ -51,7 +51,7 @@ def schedule(trial: Trial) -> dict[str, object]:
 
 
 def copy_run(source: Path, target: Path) -> None:
-    """Copies a run that no process trains. The copy appears at once, and its snapshots take no space of their own."""
+    """Copies a run that no process trains. The copy appears in one step, with hard links to the snapshot files."""
     partial = target.with_name(f".{target.name}")
     atomic.remove(partial)
     partial.mkdir()

@@ -13,8 +13,7 @@ from rlrun.sweep.trials import RungJob
 def remove_snapshots(runs: Runs, dispensable: Iterable[RungJob], limit: int) -> int:
     """Removes the snapshots of dispensable runs in turn until all runs have at most `limit` bytes.
 
-    A run without snapshots that is continued after all is trained from the start, which gives the same run. Returns the
-    size that is left.
+    If such a run is continued later, it trains again from the start, with the same result. Returns the remaining size.
     """
     size = size_of(runs.folder)
     for job in dispensable:
@@ -29,7 +28,8 @@ def remove_snapshots(runs: Runs, dispensable: Iterable[RungJob], limit: int) -> 
 
 
 def size_of(folder: Path) -> int:
-    """Returns the bytes of the files below a folder. Links to one file count once; files may vanish meanwhile."""
+    """Returns the bytes of the files below a folder. A file with several hard links counts once. Files may be removed
+    during the call."""
     sizes = {}
     for place, _, names in os.walk(folder):
         for name in names:

@@ -25,7 +25,7 @@ class SweepDisplay(Protocol):
         """Shows an event, which is applied already."""
 
     def progress(self, trials: Trials, running: Collection[RungJob]) -> None:
-        """Is called often, with the runs at work."""
+        """Is called often, with the jobs that train now."""
 
     def close(self) -> None:
         """Is called when the driver has ended, for whatever reason."""

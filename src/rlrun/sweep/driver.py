@@ -22,8 +22,8 @@ from rlrun.sweep.settings import SweepConfig
 from rlrun.sweep.trials import RungJob, Trials
 
 POLL_S = 0.05
-ATTEMPTS = 5  # to finish a job whose process was killed, per driver
-LONGEST_WHY = 1000  # characters of the reason why a run failed
+ATTEMPTS = 5  # times that a driver starts a job whose process is killed each time
+LONGEST_WHY = 1000  # most characters of the reason for a failure
 KILLED = (130, 137, 143)  # exit codes of runs that a signal stopped; a negative code is a signal too
 STOP = "STOP"  # file in trials/ with which `rlrun sweep stop` requests the end of the driver
 
@@ -35,11 +35,11 @@ class Strategy(Protocol):
         """Returns the next decision, or None if it depends on results that are not known yet."""
 
     def dispensable(self) -> list[RungJob]:
-        """Returns jobs whose snapshots are unlikely to be of use, the most unlikely first."""
+        """Returns the jobs whose snapshots will probably not be needed, the least needed first."""
 
 
-def unseen(trials: Trials, running: Collection[RungJob]) -> None:
-    """Shows nothing of the progress."""
+def show_nothing(trials: Trials, running: Collection[RungJob]) -> None:
+    """A `progress` for drivers without a display."""
 
 
 class Driver:
@@ -54,13 +54,13 @@ class Driver:
         cluster: Cluster,
         cfg: SweepConfig,
         say: Callable[[Event, Trials], None],
-        progress: Callable[[Trials, Collection[RungJob]], None] = unseen,
+        progress: Callable[[Trials, Collection[RungJob]], None] = show_nothing,
     ):
-        """say: called after every event. progress: called with the runs at work, often."""
+        """say: called after every event. progress: called often, with the jobs that train now."""
         self.strategy, self.trials, self.journal = strategy, trials, journal
         self.runs, self.cluster, self.cfg, self.say = runs, cluster, cfg, say
         self.progress = progress
-        self.started = time.monotonic() - trials.seconds
+        self.started = time.monotonic() - trials.seconds  # as if earlier drivers had worked without a break
         self.running: dict[str, RungJob] = {}  # started by this driver, by folder
         self.awaited: list[RungJob] = []  # started by an earlier driver
         self.attempts: Counter[RungJob] = Counter()
@@ -100,14 +100,14 @@ class Driver:
         return time.monotonic() - self.started
 
     def record(self, event: Event) -> None:
-        """Writes an event to the journal and applies it."""
+        """Writes an event to the journal, applies it and shows it."""
         event = {**event, "at": round(self.seconds, 3)}
         self.journal.append(event)
         self.trials.apply(event)
         self.say(event, self.trials)
 
     def start(self) -> None:
-        """Starts open jobs while there are free workers."""
+        """Starts open jobs until all workers are busy."""
         busy = {*self.running.values(), *self.awaited}
         jobs = self.trials.open_jobs()
         for job in jobs:
@@ -136,31 +136,30 @@ class Driver:
 
     def settle(self, job: RungJob, ended: Ended) -> None:
         """Records the result of a job, or leaves the job open if its process was killed."""
-        which = asdict(job)
         outcome = self.runs.outcome(job)
         if outcome is not None and outcome.result is not None:
-            self.record({"event": "scored", **which, **outcome.result._asdict()})
+            self.record({"event": "scored", **asdict(job), **outcome.result._asdict()})
             if self.cfg.disk is not None:
                 remove_snapshots(self.runs, self.strategy.dispensable(), self.cfg.disk)
             return
-        if self.runs.is_running(job):  # started by an earlier driver that was killed at once
+        if self.runs.is_running(job):  # by a process that an earlier driver had just started when this one began
             self.awaited.append(job)
             return
         code = ended.exit_code
-        if code is None or code < 0 or code in KILLED:  # also if an earlier process left a result that says "failed"
+        if code is None or code < 0 or code in KILLED:  # whatever summary.json says
             self.attempts[job] += 1
             if self.attempts[job] < ATTEMPTS:
                 return
             why = f"its process was killed {ATTEMPTS} times, the last time with exit code {code}"
         else:
-            why = outcome.why if outcome is not None else last_error(self.runs.log(job))
+            why = last_error(self.runs.log(job)) if outcome is None else outcome.why
         if is_shortage(why):
             raise RunError(f"{self.runs.path(job)}: {why}")
         if CONVERTS in why:  # an earlier version began the run
             raise ConfigError(why)
-        self.record({"event": "failed", **which, "why": why[:LONGEST_WHY]})
+        self.record({"event": "failed", **asdict(job), "why": why[:LONGEST_WHY]})
 
     def close(self) -> None:
-        """Interrupts the runs of this driver that are processes of this machine. They go on with the next driver."""
+        """Interrupts the runs that are processes of this machine; the next driver continues them."""
         self.cluster.close()
         self.journal.close()

@@ -1,8 +1,8 @@
-"""Checks both ends of every range before a sweep starts, as values that the user types are checked.
+"""Checks both ends of every range before a sweep starts, like values that the user types.
 
-Which values an algorithm accepts is known to its code, which needs torch. The check is therefore a process of its own,
-`python -m rlrun.sweep.ends faults`, so that the driver stays small. It reads a JSON list of command lines from stdin
-and writes a JSON list of faults to stdout. With `schedulable`, it lists the numbers that may change during a run.
+Only the code of an algorithm says which values it accepts, and importing it imports torch. To keep the driver small,
+the check is a process of its own, `python -m rlrun.sweep.ends faults`. It reads the JSON list of the arguments of
+`faults_of` from stdin, and writes a JSON list of faults to stdout. `schedulable` calls `schedulable_of` instead.
 """
 
 import json
@@ -23,7 +23,7 @@ from rlrun.sweep.untrusted import Confirmed
 def check_ends(space: Space, runs: Sequence[Sequence[str]], confirmed: Confirmed | None) -> None:
     """Raises ConfigError with a line for each end of a range that a run would refuse.
 
-    runs: the words of each run. confirmed: of a sweep that was read from disk.
+    runs: the words of the runs, by environment. confirmed: None for a sweep that the user has typed.
     """
     lines = []
     for words in runs:
@@ -37,22 +37,22 @@ def check_ends(space: Space, runs: Sequence[Sequence[str]], confirmed: Confirmed
 
 
 def schedulable(words: Sequence[str]) -> list[str]:
-    """Returns the dotted keys of numbers that may change during a run with these words."""
+    """Returns the dotted keys of the numbers that may change during a run with these words."""
     return _queried("schedulable", [words])
 
 
 def _queried(query: str, *arguments: object) -> list[str]:
     """Returns the output of a query, `faults` or `schedulable`, which runs in a process that imports torch."""
     data = json.dumps(arguments).encode()
-    done = subprocess.run([sys.executable, "-m", __name__, query], input=data, capture_output=True)
-    if done.returncode:
-        raise RunError(f"the check of the space failed: {done.stderr.decode(errors='replace').strip()[-500:]}")
-    found: list[str] = json.loads(done.stdout)
+    process = subprocess.run([sys.executable, "-m", __name__, query], input=data, capture_output=True)
+    if process.returncode:
+        raise RunError(f"the check of the space failed: {process.stderr.decode(errors='replace').strip()[-500:]}")
+    found: list[str] = json.loads(process.stdout)
     return found
 
 
 def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the numbers of a run that may change during it, by dotted key. lines: the words of the run alone."""
+    """Returns the dotted keys of the numbers that may change during a run. lines: one, with the words of the run."""
     from rlrun.schedules.numbers import schedulable
     from rlrun.settings import registry
 
@@ -66,7 +66,8 @@ def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
 def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None) -> list[str]:
     """Returns the faults of command lines, each once.
 
-    typed: the words that confirm how a sweep that was read from disk reaches outside. Nothing else of it is looked at.
+    typed: for a sweep that was read from disk, the words with which the user confirms that it reaches outside. A line
+    that reaches outside without being confirmed is a fault, and nothing that it names is imported.
     """
     from rlrun.run.assemble import check_ranges
     from rlrun.settings import registry

@@ -41,7 +41,8 @@ def apply_all(
 
 
 def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
-    """Returns whether a driver could write this event next. Raises an error if a part is missing or of another type."""
+    """Returns whether a driver could write this event next. Raises KeyError, IndexError, TypeError or AttributeError if
+    an entry is missing or has another type."""
     kind = event["event"]
     is_population = isinstance(cfg.kind, PbtConfig)
     if trials.winner is not None or not is_number(event.get("at", 0.0), 0):
@@ -62,8 +63,8 @@ def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) ->
         return False
     chosen = [trials.trials[number] for number in event["trials"]]
     if kind == "promoted":
-        return all(trial.rung < trials.last and _is_good(trial, trial.rung) for trial in chosen)
-    return kind in ("another_seed", "ruled_out") and all(map(_waits_for_decision, chosen))
+        return all(trial.rung < trials.last_rung and _has_score(trial, trial.rung) for trial in chosen)
+    return kind in ("another_seed", "ruled_out") and all(trial.needs_seed_decision for trial in chosen)
 
 
 def _is_result(event: Event, trials: Trials, cfg: SweepConfig) -> bool:
@@ -72,12 +73,11 @@ def _is_result(event: Event, trials: Trials, cfg: SweepConfig) -> bool:
     trial, rung, seed = trials.trials[event["trial"]], event["rung"], event["seed"]
     if not is_whole(rung, 0, trial.rung) or event["env"] not in trial.envs:
         return False
-    seeds, branch = trial.course(rung)
-    is_fresh = rung == trials.last and is_whole(seed, FRESH, FRESH + trial.fresh_seeds - 1)
-    if not is_fresh and not is_whole(seed, seeds[0], seeds[-1]):
-        return False
-    if is_fresh:
+    seeds, branch = trial.seeds_and_branch(rung)
+    if rung == trials.last_rung and is_whole(seed, FRESH, FRESH + trial.fresh_seeds - 1):
         branch = 0
+    elif not is_whole(seed, seeds[0], seeds[-1]):
+        return False
     if not is_whole(event["branch"], branch, branch):
         return False
     job = job_of(event)
@@ -95,8 +95,9 @@ def _is_final(event: Event, decision: Event | None) -> bool:
         return False
     if decision["event"] == "won":
         return is_whole(event["trial"], decision["trial"], decision["trial"])
-    is_seeds = is_whole(event["seeds"], decision["seeds"], decision["seeds"])
-    return is_seeds and event["trials"] == decision["trials"] and _are_distinct(event["trials"], decision["trials"])
+    if not is_whole(event["seeds"], decision["seeds"], decision["seeds"]):
+        return False
+    return event["trials"] == decision["trials"] and _are_distinct(event["trials"], decision["trials"])
 
 
 def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> bool:
@@ -117,7 +118,7 @@ def _is_asked(event: Event, trials: Trials, cfg: SweepConfig, space: Space) -> b
 def _is_exploited(event: Event, trials: Trials, space: Space) -> bool:
     changed = [exploit["trial"] for exploit in event["exploits"]]
     rung = trials.trials[0].rung
-    if rung >= trials.last or (changed and not _are_distinct(changed, range(len(trials)))):
+    if rung >= trials.last_rung or (changed and not _are_distinct(changed, range(len(trials)))):
         return False
     for trial in trials.trials:
         if trial.score(rung) is None or (trial.failed and trial.number not in changed):
@@ -138,11 +139,6 @@ def _are_distinct(numbers: Any, allowed: Collection[int]) -> bool:
     return 0 < len(numbers) == len({*numbers})
 
 
-def _is_good(trial: Trial, rung: int) -> bool:
+def _has_score(trial: Trial, rung: int) -> bool:
     score = trial.score(rung)
     return score is not None and score > WORST
-
-
-def _waits_for_decision(trial: Trial) -> bool:
-    """Returns whether it is undecided how many seeds a trial gets."""
-    return not trial.failed and not trial.is_complete and trial.has_ended(trial.jobs(trial.rung))

@@ -34,17 +34,17 @@ from rlrun.sweep.importance import importances
 from rlrun.sweep.ranges import Listed, Range
 from rlrun.sweep.scale import MARGIN, scale
 from rlrun.sweep.search import BUILT_IN
-from rlrun.sweep.standings import Standing, furthest, short_names, shown
+from rlrun.sweep.standings import Standing, last_results, short_names, shown
 from rlrun.sweep.stored import Stored
 from rlrun.sweep.trials import Trial, Trials
 
 WHOLE, WINNER, PAUSED, CROSS = 0, 1, 6, 6  # colours, in the order of page.css; CROSS is the marker of failed trials
 PLACES = {"paused": PAUSED, "whole": WHOLE, "winner": WINNER}  # looks, in the order in which they are drawn
 POINTS = 60  # most evaluations of a curve
-OUTLIER = 3  # scores that are so many interquartile ranges below the lower quartile stand at the edge
-FAR = 20  # ratio of the longest to the shortest time from which the axis of seconds is logarithmic
-MISSING = -0.12  # position on an axis of parallel coordinates of a trial that does not have the key
-CLASSES = ((0.05, "q3"), (0.2, "q2"), (0.5, "q1"), (1.0, "q0"))  # fraction of the best trials -> look
+OUTLIER = 3  # interquartile ranges below the lower quartile, at which axes of scores end; lower scores are at the edge
+FAR = 20  # above this ratio of the longest to the shortest time, the axis of seconds is logarithmic
+MISSING = -0.12  # position of trials without the key, on an axis of parallel coordinates
+CLASSES = ((0.05, "q3"), (0.2, "q2"), (0.5, "q1"), (1.0, "q0"))  # fraction of the best trials, and their CSS class
 
 
 def draw(stored: Stored) -> Iterator[Picture]:
@@ -84,11 +84,12 @@ def history(found: Sequence[Standing], trials: Trials, scores: Axis) -> Panel:
         if one.score is not None:
             marks.append(_dot(one, one.number, one.score, scores))
         elif one.state == "failed":
-            (why, *_) = one.trial.failures.values()
-            x, y = np.array([float(one.number)]), np.array([scores.low])
+            why = next(iter(one.trial.failures.values()))
+            x = np.array([float(one.number)])
+            y = np.array([scores.low])
             marks.append(Mark(POINT, CROSS, x, y, text=f"trial {one.number} failed: {why}", look="failed"))
     numbers, values = best_so_far(found)
-    x = np.repeat([*numbers, len(trials) - 1], 2)[1:-1]
+    x = np.repeat([*numbers, len(trials) - 1], 2)[1:-1]  # a staircase, to the last trial
     marks.append(Mark(LINE, WHOLE, x.astype(float), np.maximum(np.repeat(values, 2)[: len(x)], scores.low)))
     return Panel("", in_order(marks), axis([0, max(1, len(trials) - 1)], margin=0.02), scores)
 
@@ -98,7 +99,9 @@ def best_so_far(found: Sequence[Standing]) -> tuple[list[int], list[float]]:
 
     A trial with a score at a later rung is better than one without.
     """
-    numbers, scores, best = [], [], (-1, 0.0)
+    numbers: list[int] = []
+    scores: list[float] = []
+    best = (-1, 0.0)
     for one in found:
         if one.score is not None and one.rung is not None and (one.rung, one.score) > best:
             best = one.rung, one.score
@@ -110,20 +113,20 @@ def best_so_far(found: Sequence[Standing]) -> tuple[list[int], list[float]]:
 def curves(stored: Stored, found: Sequence[Standing]) -> list[Panel]:
     """Returns a panel for each environment with the learning curve of every trial, on an axis with the rungs."""
     panels = []
-    for env, rungs in stored.courses.items():
+    for env, rungs in stored.rung_steps.items():
         marks = []
         for one in found:
             steps, values = curve(one.trial, env, rungs)
             if not len(steps):
                 continue
             kept = np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))
-            ends = np.full(len(kept), np.nan), np.full(len(kept), np.nan)
+            ends = (np.full(len(kept), np.nan), np.full(len(kept), np.nan))
             if len(values) > 1:
-                ends = values.min(0)[kept], values.max(0)[kept]
+                ends = (values.min(0)[kept], values.max(0)[kept])
             marks.append(Mark(SINGLE, one.number, steps[kept], values.mean(0)[kept], ends, look=_look(one)))
         if not marks:
             continue
-        title = env if len(stored.courses) > 1 else ""
+        title = env if len(stored.rung_steps) > 1 else ""
         low = min(mark.x[0] for mark in marks)
         values = np.hstack([mark.y for mark in marks])
         y = axis([_least(values), values.max()])  # page.css cuts off what is below
@@ -141,7 +144,7 @@ def curve(trial: Trial, env: str, rungs: Sequence[int]) -> tuple[Array, Array]:
     for job, result in trial.results.items():
         if job.env == env:
             counts[rungs[job.rung]] = len(result.evaluations)
-    runs = [one.evaluations for folder, one in furthest(trial).items() if folder in _folders(trial, env)]
+    runs = [one.evaluations for folder, one in last_results(trial).items() if folder in _folders(trial, env)]
     if not runs:
         return np.empty(0), np.empty((0, 0))
     shared = min(map(len, runs))
@@ -164,7 +167,8 @@ def one_key(stored: Stored, key: str, found: Sequence[Standing], scores: Axis) -
 
 def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
     """Returns one line per trial over the axes of all searched keys, the best trials on top."""
-    keys, names = stored.space.keys, short_names(stored.space.keys)
+    keys = stored.space.keys
+    names = short_names(keys)
     ranges = [dimension.range for dimension in stored.space.dimensions]
     marks = []
     found = [one.score for one in best if one.score is not None]
@@ -178,7 +182,7 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
             if key in one.trial.values:
                 height[place] = values.position(one.trial.values[key]) + _jitter(one.number, values)
         height.append(float(last.share(one.score)))
-        look = next(look for share, look in CLASSES if rank < share * len(best) or share == 1)
+        look = next(look for share, look in CLASSES if rank < share * len(best))
         if one.state == "winner":
             look = "winner"
         text = " ".join([f"trial {one.number}:", short(one.score, 4), *_pairs(one.trial, names)])
@@ -201,7 +205,7 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
 def seconds(best: Sequence[Standing], scores: Axis) -> Panel:
     """Returns score against seconds of training, and the front of trials that no other beats in both."""
     marks = [_dot(one, one.seconds, one.score, scores, f"{one.seconds:.1f} s") for one in best if one.score is not None]
-    front = pareto(best)
+    front = pareto(best)  # drawn as a staircase
     x = np.array([one.seconds for one in front]).repeat(2)[1:]
     y = np.array([one.score for one in front], float).repeat(2)[:-1]
     marks.append(Mark(LINE, WINNER, x, np.maximum(y, scores.low)))
@@ -216,7 +220,7 @@ def seconds(best: Sequence[Standing], scores: Axis) -> Panel:
 
 
 def pareto(found: Sequence[Standing]) -> list[Standing]:
-    """Returns the trials with a score for which no trial is both as fast and better, or as good and faster."""
+    """Returns the Pareto front of the trials with a score: no other is as fast and better, or as good and faster."""
     front: list[Standing] = []
     scored = [one for one in found if one.score is not None]
     for one in sorted(scored, key=lambda one: (one.seconds, -(one.score or 0.0))):
@@ -226,8 +230,8 @@ def pareto(found: Sequence[Standing]) -> list[Standing]:
 
 
 def importance_bars(found: Mapping[str, tuple[float, float]]) -> Panel:
-    """Returns a row for each searched key: its importance, and the one that it has by chance. Only a bar that passes
-    this line has its value."""
+    """Returns a row for each searched key: its importance as a bar, and its threshold as a line. Only a bar that passes
+    the line has a number."""
     marks = []
     for row, (key, (value, chance)) in enumerate(found.items()):
         text = key
@@ -241,11 +245,11 @@ def importance_bars(found: Mapping[str, tuple[float, float]]) -> Panel:
 
 
 def winners(trials: Trials) -> Panel:
-    """Returns a row for each trial that was measured again: its interquartile mean with its interval, and its runs."""
+    """Returns a row for each trial with fresh seeds: its interquartile mean with its interval, and its runs."""
     marks = []
     measured = measured_again(trials)
     for row, trial in enumerate(measured):
-        strata = fresh_scores(trial, trials.last)
+        strata = fresh_scores(trial)
         scores = np.hstack(strata)
         place = WINNER if trial.number == trials.winner else WHOLE
         marks += estimate(row, place, f"trial {trial.number}", float(iqm(scores)), interval(strata))
@@ -255,17 +259,17 @@ def winners(trials: Trials) -> Panel:
 
 
 def measured_again(trials: Trials) -> list[Trial]:
-    """Returns the trials whose fresh runs have all ended well, best first."""
+    """Returns the trials whose runs on fresh seeds all have results, best first."""
     found = []
     for trial in trials.trials:
-        if trial.fresh_seeds and not trial.failed and trial.has_ended(trial.fresh_jobs(trials.last)):
+        if trial.fresh_seeds and not trial.failed and trial.has_results(trial.fresh_jobs()):
             found.append(trial)
-    return sorted(found, key=lambda trial: -trial.score_of(trial.fresh_jobs(trials.last)))
+    return sorted(found, key=lambda trial: -trial.score_of(trial.fresh_jobs()))
 
 
-def fresh_scores(trial: Trial, last: int) -> list[list[float]]:
+def fresh_scores(trial: Trial) -> list[list[float]]:
     """Returns the scores on fresh seeds, a list for each environment."""
-    jobs = trial.fresh_jobs(last)
+    jobs = trial.fresh_jobs()
     return [[trial.results[job].score for job in jobs if job.env == env] for env in trial.envs]
 
 
@@ -304,11 +308,11 @@ def _folders(trial: Trial, env: str) -> set[str]:
     return {job.folder for job in trial.results if job.env == env}
 
 
-def _jitter(number: int, values: Range) -> float:
+def _jitter(number: int, searched: Range) -> float:
     """Returns a small offset by which trials with the same listed value stand beside each other."""
-    if not isinstance(values, Listed):
+    if not isinstance(searched, Listed):
         return 0.0
-    return 0.6 / len(values.values) * ((number * 0.618034) % 1 - 0.5)
+    return 0.6 / len(searched.values) * ((number * 0.618034) % 1 - 0.5)
 
 
 def _score_axis(best: Sequence[Standing]) -> Axis:
@@ -318,7 +322,7 @@ def _score_axis(best: Sequence[Standing]) -> Axis:
 
 
 def _least(values: Array) -> float:
-    """Returns the lowest value that an axis shows. Outliers stand at its edge; they would press all others together."""
+    """Returns the lowest value that an axis shows. Outliers are drawn at its edge, to leave room for the others."""
     lower, upper = np.quantile(values, [0.25, 0.75])
     return float(max(values.min(), lower - OUTLIER * max(upper - lower, 1e-9 * abs(lower))))
 

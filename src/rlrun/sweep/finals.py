@@ -1,4 +1,4 @@
-"""The end of a sweep: the best trials are measured again with seeds that the search has not used."""
+"""The end of a sweep: the best trials train again with fresh seeds, which the search has not used."""
 
 from rlrun.sweep.journal import Event
 from rlrun.sweep.settings import SweepConfig
@@ -6,7 +6,8 @@ from rlrun.sweep.trials import WORST, Trials
 
 
 def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
-    """Returns the event that measures the best trials again, or that names the winner. None if there is no winner."""
+    """Returns the event that starts the best trials on fresh seeds, or the one that names the winner, or None if there
+    is no winner."""
     if trials.is_final:
         return winner(trials)
     best = trials.best()
@@ -22,9 +23,9 @@ def winner(trials: Trials) -> Event | None:
     """Returns the event that names the winner: the best score on fresh seeds. None if a run of each trial failed."""
     scores = []
     for trial in trials.trials:
-        score = trial.fresh_score(trials.last)
+        score = trial.fresh_score()
         if score is not None and score > WORST:
-            scores.append((score, -trial.number))  # of equal ones, the first trial
+            scores.append((score, -trial.number))  # of trials with equal scores, the first wins
     if not scores:
         return None
     return {"event": "won", "trial": -max(scores)[1]}

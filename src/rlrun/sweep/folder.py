@@ -20,7 +20,7 @@ from rlrun.sweep.settings import FREE, SweepConfig
 from rlrun.sweep.space import IF, Space
 
 if TYPE_CHECKING:
-    from rlrun.sweep.runs import Course  # imports Hydra
+    from rlrun.sweep.runs import RunTemplate  # imports Hydra
 
 SWEEPS = RUNS / "sweeps"
 TRIALS, BEST = "trials", "best.yaml"
@@ -35,17 +35,19 @@ class Description:
 
     sweep: dict[str, Any]  # the settings
     space: dict[str, Any]  # in the form of conf/space
-    runs: dict[str, dict[str, Any]]  # environment -> settings that its runs share, and steps of the rungs
+    runs: dict[
+        str, dict[str, Any]
+    ]  # environment -> {"words": shared settings of its runs, "steps": those of the rungs}
 
     @classmethod
-    def of(cls, cfg: SweepConfig, space: Space, courses: "Mapping[str, Course]") -> "Description":
+    def of(cls, cfg: SweepConfig, space: Space, templates: "Mapping[str, RunTemplate]") -> "Description":
         entries = {}
         for dimension in space.dimensions:
             entry: dict[str, object] = {dimension.range.name: dimension.range.arguments}
             if dimension.condition:
                 entry[IF] = dict(dimension.condition)
             entries[dimension.key] = entry
-        runs = {env: {"words": list(one.words), "steps": list(one.steps)} for env, one in courses.items()}
+        runs = {env: {"words": list(one.words), "steps": list(one.rung_steps)} for env, one in templates.items()}
         return cls(asdict(cfg), entries, runs)
 
     @property
@@ -53,8 +55,7 @@ class Description:
         return list(self.runs)
 
     @property
-    def last(self) -> int:
-        """The last rung."""
+    def last_rung(self) -> int:
         return max(len(one["steps"]) for one in self.runs.values()) - 1
 
 
@@ -69,14 +70,14 @@ def begin(folder: Path, description: Description) -> None:
             return
     elif any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ConfigError(f"{folder}: holds other files; choose another folder with name=...")
-    # first, because it says whose folder this is
+    # sweep.yaml first, because it says whose folder this is
     replace_text(folder / SWEEP, to_yaml({"format": FORMAT, **asdict(description)}))
     (folder / TRIALS).mkdir(exist_ok=True)
 
 
 def read(folder: Path) -> Description:
-    """Reads sweep.yaml. Raises ConfigError if there is none or it is not one, and for links, pipes and devices anywhere
-    in the folder."""
+    """Returns the content of sweep.yaml. Raises ConfigError if the file is missing or invalid, or if there are links,
+    pipes or devices anywhere in the folder."""
     files.check_folder(folder)
     path = folder / SWEEP
     try:
@@ -94,7 +95,7 @@ def read(folder: Path) -> Description:
         raise ConfigError(f"{path}: {SECTIONS}") from None
     if not all(isinstance(value, dict) for value in (found.sweep, found.space, found.runs)):
         raise ConfigError(f"{path}: {SECTIONS}")
-    if not found.runs or not all(map(_is_course, found.runs.values())):
+    if not found.runs or not all(map(_is_template, found.runs.values())):
         raise ConfigError(f"{path}: each of runs must have the lists words and steps")
     for env in found.runs:
         if not (isinstance(env, str) and env.isprintable() and len(env.encode()) <= LONGEST_NAME):
@@ -102,12 +103,12 @@ def read(folder: Path) -> Description:
     return found
 
 
-def _is_course(value: object) -> bool:
+def _is_template(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("words"), list) and isinstance(value.get("steps"), list)
 
 
 def _difference(stored: Description, now: Description) -> str:
-    """Returns the first setting in which two descriptions differ, or ""; settings of `FREE` may differ."""
+    """Returns a text with the first entry in which two descriptions differ, or "". Settings of `FREE` may differ."""
     for before, after in ((stored.sweep, now.sweep), (stored.space, now.space), (stored.runs, now.runs)):
         for key in dict.fromkeys([*before, *after]):
             if key not in FREE and before.get(key) != after.get(key):

@@ -1,11 +1,12 @@
-"""Which searched keys decide how good a trial is: the fraction of the differences between trials that a key explains.
+"""The importance of each searched key: the fraction of the differences between trials that it explains.
 
 Trials with similar values of a key form a group, and the ranks of their scores are compared between groups, as in the
-test of Kruskal and Wallis (1952). What groups by two keys explain beyond each of them is an interaction. Whether a key
-explains more than chance is tested by permutations of the scores, with Bonferroni's correction for the number of keys,
-because among many keys without influence one always looks important.
+test of Kruskal and Wallis (1952). What groups by two keys explain beyond the two keys alone is their interaction.
+Whether a key explains more than chance is tested by permutations of the scores, with Bonferroni's correction for the
+number of keys, because among many keys without influence one always looks important.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,62 +17,71 @@ from numpy.typing import NDArray
 from rlrun.report.statistics import Array
 from rlrun.sweep.ranges import Choice
 from rlrun.sweep.space import Dimension
-from rlrun.sweep.trials import Trials
+from rlrun.sweep.trials import Trial, Trials
 
 Flags = NDArray[np.bool_]
 Groups = NDArray[np.intp]
 
-LEVEL = 0.01  # probability that any key passes its line although none has an influence
+LEVEL = 0.01  # probability that any key exceeds its threshold although none has an influence
 DRAWS = 1000  # permutations of the scores
-FEWEST, MOST = 20, 500  # trials: with fewer, no key is compared; of more, so many at even distances are compared
-BLOCK = 10  # trials that a search which learns has proposed one after another, from about the same scores
-GROUP = 6  # trials in a group of similar values, at least
-GROUPS, GROUPS_OF_PAIR = 8, 3  # most groups by one key, and by each of two keys
+FEWEST = 20  # number of trials from which a key is tested
+MOST = 500  # trials that are compared; of more trials, every n-th is taken
+BLOCK = 10  # successive trials that a learning search has proposed from about the same scores
+GROUP = 6  # fewest trials of a group, on average
+GROUPS = 8  # most groups by one key
+GROUPS_OF_PAIR = 3  # most groups by each of two keys
 
 
 @dataclass(frozen=True)
 class KeyValues:
     """The values of one key in all trials."""
 
-    places: Array  # [trials] positions in the unit interval, NaN if the trial does not have the key
+    positions: Array  # [trials] in the unit interval, NaN if the trial does not have the key
     is_ordered: bool
 
     @property
     def has(self) -> Flags:
         """Which trials have the key, [trials]."""
-        return np.isfinite(self.places)
+        return np.isfinite(self.positions)
 
-    def groups(self, rows: Flags, most: int) -> Groups:
-        """Returns the number of the group of each row. Trials with equal values are in the same group."""
-        places = self.places[rows]
+    def groups(self, chosen: Flags, most: int) -> Groups:
+        """Returns the number of the group of each chosen trial. Trials with equal values are in the same group.
+
+        most: number of groups by ordered values; choices are a group each.
+        """
+        positions = self.positions[chosen]
         if not self.is_ordered:
-            return np.unique(places, return_inverse=True)[1]
-        edges = np.quantile(places, np.linspace(0, 1, most + 1)[1:-1])
-        return np.digitize(places, edges).astype(np.intp)
+            return np.unique(positions, return_inverse=True)[1]
+        edges = np.quantile(positions, np.linspace(0, 1, most + 1)[1:-1])
+        return np.digitize(positions, edges).astype(np.intp)
 
 
 def importances(
     dimensions: Sequence[Dimension], trials: Trials, learns: bool = False
 ) -> dict[str, tuple[float, float]]:
-    """Returns for each key its importance, and the one that it passes by chance with probability `LEVEL` / keys. The
-    most important key comes first.
+    """Returns the importance of each key, and the threshold that it exceeds by chance with probability `LEVEL` / keys.
+    The most important key comes first.
 
     Trials are compared at the first rung, which all have in common; those that failed are the worst. The importance is
     the fraction of the variance of the ranks that the key explains alone, plus its largest interaction. Keys that fewer
     than `FEWEST` trials have are left out.
 
     learns: whether the search learns from scores. Its later trials are better, and close to each other in all keys, so
-    that a key without influence seems to have one; therefore only trials of the same block are compared.
+    that a key without influence seems to have one; therefore scores are ranked and permuted within blocks only.
     """
-    scored = [(trial, score) for trial in trials.trials if (score := trial.score(0)) is not None]
-    scored = scored[:: -(-len(scored) // MOST) or 1]
+    scored: list[tuple[Trial, float]] = []
+    for trial in trials.trials:
+        score = trial.score(0)
+        if score is not None:
+            scored.append((trial, score))
+    scored = scored[:: max(1, math.ceil(len(scored) / MOST))]
     columns: dict[str, KeyValues] = {}
-    for one in dimensions:
-        values = [trial.values.get(one.key) for trial, _ in scored]
-        places = [np.nan if value is None else one.range.position(value) for value in values]
-        column = KeyValues(np.array(places, float), not isinstance(one.range, Choice))
+    for dimension in dimensions:
+        values = [trial.values.get(dimension.key) for trial, _ in scored]
+        positions = [np.nan if value is None else dimension.range.position(value) for value in values]
+        column = KeyValues(np.array(positions, float), not isinstance(dimension.range, Choice))
         if column.has.sum() >= FEWEST:
-            columns[one.key] = column
+            columns[dimension.key] = column
     if not columns:
         return {}
     blocks = 1
@@ -80,27 +90,28 @@ def importances(
     rng = np.random.default_rng(0)
     parts = np.array_split(ranked([score for _, score in scored]), blocks)
     ranks = np.vstack([permutations(part, rng) for part in parts])
-    partner = dict.fromkeys(columns, np.zeros(DRAWS + 1))
+    largest = dict.fromkeys(columns, np.zeros(DRAWS + 1))  # largest interaction of each key
     for key, other in combinations(columns, 2):
         shared = interaction(ranks, columns[key], columns[other])
-        partner[key] = np.maximum(partner[key], shared)
-        partner[other] = np.maximum(partner[other], shared)
+        largest[key] = np.maximum(largest[key], shared)
+        largest[other] = np.maximum(largest[other], shared)
     found = {}
     for key, column in columns.items():
         group = column.groups(column.has, min(GROUPS, int(column.has.sum()) // GROUP))
-        value, *chance = np.clip(explained(ranks[column.has], group) + partner[key], 0, 1)
-        found[key] = float(value), float(np.quantile(chance, 1 - LEVEL / len(columns)))
+        importance = np.clip(explained(ranks[column.has], group) + largest[key], 0, 1)
+        by_chance = importance[1:]
+        found[key] = float(importance[0]), float(np.quantile(by_chance, 1 - LEVEL / len(columns)))
     return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
 
 def ranked(scores: Sequence[float]) -> Array:
-    """Returns the ranks of scores, the mean rank for equal ones."""
+    """Returns the ranks of scores less 1/2, for equal scores their mean rank."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[place]
 
 
 def permutations(ranks: Array, rng: np.random.Generator) -> Array:
-    """Returns ranks around their mean, and permutations of them, [trials, 1 + DRAWS]."""
+    """Returns the ranks without their mean in column 0, and permutations of them in the others, [trials, 1 + DRAWS]."""
     drawn = rng.permuted(np.tile(ranks, (DRAWS, 1)), axis=1)
     return np.vstack([ranks, drawn]).T - ranks.mean()
 
@@ -121,7 +132,7 @@ def interaction(ranks: Array, one: KeyValues, other: KeyValues) -> Array:
 def explained(ranks: Array, group: Groups) -> Array:
     """Returns the fraction of the variance that groups explain, adjusted for their number: 0 on average by chance.
 
-    ranks: [trials, ...], in each column those of one outcome. group: number of the group of each trial.
+    ranks: [trials, columns]; each column is one permutation, and has one result. group: the group of each trial.
     """
     _, place, sizes = np.unique(group, return_inverse=True, return_counts=True)
     freedom = len(group) - len(sizes)

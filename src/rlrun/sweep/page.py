@@ -24,7 +24,7 @@ NAME = "report.html"
 
 
 def write(stored: Stored, folder: Path, command: str) -> Path:
-    """Writes the page to `FOLDER/report.html` and returns its path. command: with which it is made. Raises OSError."""
+    """Writes the page to `FOLDER/report.html` and returns its path. command: shown as its origin. Raises OSError."""
     path = folder / NAME
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(path, html(stored, command))
@@ -36,7 +36,7 @@ def html(stored: Stored, command: str) -> str:
     trials = stored.trials
     found = standings(trials)
     best = ranked(trials, found)
-    taken = totals(trials, stored.courses)
+    taken = totals(trials, stored.rung_steps)
     readings: list[dict[str, object]] = []
     return frame.render(
         "sweep/page.html",
@@ -64,9 +64,11 @@ def headline(stored: Stored, best: Sequence[Standing]) -> str:
     """Returns the result of a sweep in one sentence."""
     if not best:
         return "No trial has a score yet."
-    first, what = best[0], "the best so far"
+    first = best[0]
+    what = "the best so far"
     if stored.trials.winner is not None:
-        first, what = standings(stored.trials)[stored.trials.winner], "the winner"
+        first = standings(stored.trials)[stored.trials.winner]
+        what = "the winner"
     text = f"Trial {first.number} is {what}"
     if first.fresh is not None:
         return f"{text}, with {number(first.fresh)} on {first.trial.fresh_seeds} fresh seeds."
@@ -76,15 +78,15 @@ def headline(stored: Stored, best: Sequence[Standing]) -> str:
 
 
 def winners(stored: Stored) -> ReportTable:
-    """Returns the table of trials that were measured again, best first."""
-    trials, every = stored.trials, standings(stored.trials)
+    """Returns the table of trials with scores on fresh seeds, best first."""
+    found = standings(stored.trials)
     rows = []
-    for trial in measured_again(trials):
-        strata = fresh_scores(trial, trials.last)
+    for trial in measured_again(stored.trials):
+        strata = fresh_scores(trial)
         fresh = [score for stratum in strata for score in stratum]
         low, high = interval(strata)
-        search = every[trial.number].score
-        searched = "" if search is None else number(search)
+        score = found[trial.number].score
+        searched = "" if score is None else number(score)
         values = values_text(trial.values, short_names(stored.space.keys))
         rows.append([trial.number, number(float(iqm(fresh))), span(low, high), len(fresh), searched, values])
     header = ("trial", "IQM", "95 % interval", "runs", "score in the search", "values")
@@ -106,7 +108,7 @@ def every_trial(stored: Stored) -> ReportTable:
     rows = []
     for one in shown(stored.trials):
         trial = one.trial
-        rung = "" if one.rung is None else f"{one.rung + 1} of {stored.trials.last + 1}"
+        rung = "" if one.rung is None else f"{one.rung + 1} of {stored.trials.last_rung + 1}"
         score = "" if one.score is None else number(one.score)
         fresh = "" if one.fresh is None else number(one.fresh)
         values = [show(trial.values[key]) if key in trial.values else "" for key in names]
@@ -122,7 +124,7 @@ def setting_rows(stored: Stored) -> list[tuple[str, str]]:
 
 
 def repeating(stored: Stored) -> list[str]:
-    """Returns the command that repeats the sweep, or [] if its space cannot be typed, because it has conditions."""
+    """Returns the command that repeats the sweep, or [] if its space has conditions, which cannot be typed."""
     words = next(iter(stored.described.runs.values()))["words"]
     shared = [word for word in words if not word.startswith("env=")]
     named = _named_space(stored, shared)
@@ -137,7 +139,7 @@ def repeating(stored: Stored) -> list[str]:
 
 
 def _named_space(stored: Stored, words: Sequence[str]) -> dict[str, str]:
-    """Returns the ranges of the space that the sweep names, or else of its algorithm, by key; {} if there is none.
+    """Returns the ranges of the space that the sweep names, or else of its algorithm's, by key; {} if there is none.
 
     Plug-ins that the sweep names are not read, because it may be untrusted.
     """

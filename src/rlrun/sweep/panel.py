@@ -11,8 +11,8 @@ from rlrun.sweep.view import SweepView, table
 from rlrun.telemetry.panel import LABEL, Glyphs, aligned, bar, framed, inner_width, labelled, spread
 from rlrun.telemetry.view import clock, number
 
-MOST = 8  # trials at work, and best trials
-FRAME = 9  # lines of the frame and of the header, and lines above the panel that stay visible
+MOST = 8  # most trials that train now, and most best trials
+FRAME = 9  # lines for the frame, for the header, and for the messages above the panel
 STYLES = {"training": "cyan", "fresh seeds": "cyan", "failed": "red", "winner": "green"}
 
 
@@ -31,7 +31,7 @@ def panel(view: SweepView, width: int, height: int, glyphs: Glyphs) -> Panel:
 
 
 def _head(view: SweepView, width: int, glyphs: Glyphs) -> Iterator[Text]:
-    yield bar(view.done, width, glyphs)
+    yield bar(view.fraction_done, width, glyphs)
     trials = Text.assemble((f"{len(view.trials)}", "bold"), (f" of {view.planned} trials", "dim"))
     left = clock(view.left_s)
     if view.left_s is not None:
@@ -48,19 +48,22 @@ def _best(view: SweepView, width: int) -> Iterator[Text]:
     """Yields the winner or the best trial so far, with its values on the next lines."""
     if not view.best:
         return
-    first, score, where = view.best[0], view.best[0].score, "so far"
+    best = view.best[0]
+    remark = "so far"
     if view.trials.winner is not None:
-        first = view.standings[view.trials.winner]
-        score, where = first.score, "is the winner"
-    if first.fresh is not None:
-        score, where = first.fresh, f"on {first.trial.fresh_seeds} fresh seeds"
+        best = view.standings[view.trials.winner]
+        remark = "is the winner"
+    score = best.score
+    if best.fresh is not None:
+        score = best.fresh
+        remark = f"on {best.trial.fresh_seeds} fresh seeds"
     yield (
         labelled("best")
         .append(number(score or 0.0), "green")
-        .append(f"  trial {first.number}", "bold")
-        .append(f"   {where}", "dim")
+        .append(f"  trial {best.number}", "bold")
+        .append(f"   {remark}", "dim")
     )
-    for text in wrap(values_text(first.trial.values, view.names), max(1, width - LABEL)):
+    for text in wrap(values_text(best.trial.values, view.names), max(1, width - LABEL)):
         yield labelled("").append(text)
 
 

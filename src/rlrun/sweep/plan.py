@@ -21,7 +21,7 @@ from rlrun.sweep.events import apply_all
 from rlrun.sweep.population import Population
 from rlrun.sweep.pruning import pruning
 from rlrun.sweep.ranges import plain
-from rlrun.sweep.runs import Course, Runs
+from rlrun.sweep.runs import Runs, RunTemplate
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Search, ask_again, search
 from rlrun.sweep.settings import FREE, PbtConfig, SweepConfig, check_size, defaults, meanings, settings
@@ -34,53 +34,58 @@ OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the dr
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep before it starts."""
+    """A sweep whose settings are checked, and that may be started or continued."""
 
     cfg: SweepConfig
     space: Space
-    values: dict[str, object]  # the composed config in the first environment, without searched keys
-    courses: Mapping[str, Course]  # by environment
+    values: dict[str, object]  # the composed config in the first environment, without searched values
+    templates: Mapping[str, RunTemplate]  # by environment
     scoring: Scoring
     search: Search
     path: Path
-    confirmed: untrusted.Confirmed | None = None  # of a sweep that was read from disk
+    confirmed: untrusted.Confirmed | None = None  # None for a sweep that the user has typed
 
     @property
-    def last(self) -> int:
-        """The last rung."""
-        return max(len(course.steps) for course in self.courses.values()) - 1
+    def last_rung(self) -> int:
+        return max(len(template.rung_steps) for template in self.templates.values()) - 1
 
     def check_ends(self) -> None:
         """Raises ConfigError with a line for each value that the runs would refuse, the ends of ranges included."""
-        ends.check_ends(
-            self.space, [[*course.words, *self.added()] for course in self.courses.values()], self.confirmed
-        )
+        runs = [[*template.words, *self.schedule_words()] for template in self.templates.values()]
+        ends.check_ends(self.space, runs, self.confirmed)
 
     def begin(self) -> None:
         """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
-        folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.courses))
+        folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.templates))
 
     def trials(self, before: Callable[[journal.Event, Trials], None] | None = None) -> Trials:
-        """Returns the trials as they are in the journal. before: called before an event is applied."""
-        trials = Trials([*self.courses], self.cfg.seeds, self.last)
+        """Returns the trials after all events of the journal. before: called before an event is applied."""
+        trials = Trials([*self.templates], self.cfg.seeds, self.last_rung)
         file = self.path / journal.NAME
         return apply_all(trials, journal.read(file), self.cfg, self.space, before, file)
 
     def driver(self, cluster: Cluster, display: SweepDisplay) -> Driver:
-        """Returns a driver that goes on from the journal. display: shows what happens."""
+        """Returns a driver that continues after the events of the journal, and shows its events on the display."""
         trials = self.trials(partial(ask_again, self.search))
-        book = journal.Journal(self.path / journal.NAME)
-        strategy = self.strategy(trials)
-        return Driver(strategy, trials, book, self.runs(), cluster, self.cfg, display.say, display.progress)
+        return Driver(
+            self.strategy(trials),
+            trials,
+            journal.Journal(self.path / journal.NAME),
+            self.runs(),
+            cluster,
+            self.cfg,
+            display.say,
+            display.progress,
+        )
 
     def strategy(self, trials: Trials) -> Strategy:
-        """Returns what decides which trials there are, and how far each trains."""
+        """Returns the strategy that makes the decisions of this sweep."""
         if isinstance(self.cfg.kind, PbtConfig):
             return Population(self.cfg, self.space, self.values, self.search, trials)
         return Study(self.cfg, self.space, self.values, self.search, pruning(self.cfg.prune), trials)
 
-    def added(self) -> list[str]:
-        """Returns the words that all runs have beside those of the user and the searched values."""
+    def schedule_words(self) -> list[str]:
+        """Returns the word that puts the searched keys on a schedule, as in all runs of a population, else []."""
         if not isinstance(self.cfg.kind, PbtConfig):
             return []
         start = Trial(0, [], dict.fromkeys(self.space.keys), [], 1)
@@ -88,10 +93,10 @@ class Plan:
 
     def runs(self) -> Runs:
         """Returns the runs of this sweep."""
-        kind = Runs
+        runs_class = Runs
         if isinstance(self.cfg.kind, PbtConfig):
-            kind = BranchingRuns
-        return kind(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring, self.confirmed)
+            runs_class = BranchingRuns
+        return runs_class(self.path / folder.TRIALS, self.templates, self.cfg.metric, self.scoring, self.confirmed)
 
 
 def plan(words: Sequence[str]) -> Plan:
@@ -103,17 +108,17 @@ def plan(words: Sequence[str]) -> Plan:
         raise ConfigError("env: is not searched; each trial trains in all environments of env=A,B")
     envs, shared = _environments(sources.by_name(shared))
     runs = {env: [*shared, f"env={env}"] for env in envs}
-    found = _checked(cfg, runs, partial(_space, cfg, dimensions))
-    if not (found.path / SWEEP).exists():
-        found.check_ends()
-    return found
+    checked = _checked(cfg, runs, partial(_space, cfg, dimensions))
+    if not (checked.path / SWEEP).exists():
+        checked.check_ends()
+    return checked
 
 
 def stored(path: Path, words: Sequence[str]) -> Plan:
-    """Returns the plan of a sweep on disk, with settings that were typed again.
+    """Returns the plan of a sweep on disk. words: what the user has typed, which replaces settings and confirms.
 
-    Raises ConfigError for settings that must not change, and if its runs reach outside of the folder, which may be
-    untrusted, in a way that the user did not type.
+    Raises ConfigError for settings that must not change. The folder may be untrusted: also raises ConfigError if the
+    runs use code, files or addresses outside of it that the user has not typed again.
     """
     described = folder.read(path)
     own, others = _split(words)
@@ -123,26 +128,26 @@ def stored(path: Path, words: Sequence[str]) -> Plan:
     runs = {env: [str(word) for word in one["words"]] for env, one in described.runs.items()}
     confirmed = [reach for shared in runs.values() for reach in untrusted.check_words(shared, others)]
     cfg = settings({**described.sweep, **own})
-    found = _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
-    configs = [jobs(course.words)[0].values for course in found.courses.values()]
-    untrusted.check_runs(configs, found.space, others, confirmed)
-    return replace(found, confirmed=untrusted.Confirmed(others))
+    checked = _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
+    configs = [jobs(template.words)[0].values for template in checked.templates.values()]
+    untrusted.check_runs(configs, checked.space, others, confirmed)
+    return replace(checked, confirmed=untrusted.Confirmed(others))
 
 
 def _checked(
     cfg: SweepConfig,
     runs: Mapping[str, Sequence[str]],
-    searched: Callable[[dict[str, object], Sequence[str]], Space],
+    space_of: Callable[[dict[str, object], Sequence[str]], Space],
     path: Path | None = None,
 ) -> Plan:
     """Returns the plan of a sweep. Raises ConfigError with a line for each fault.
 
-    runs: words by environment. searched: returns the space for a composed config and its words. path: default chosen by
-    name.
+    runs: words by environment. space_of: returns the space for a composed config and its words. path: the folder of the
+    sweep; by default it follows from the name.
     """
     if isinstance(cfg.kind, PbtConfig):
         _check_population(cfg, runs)
-    courses = {}
+    templates = {}
     values: list[dict[str, object]] = []
     for env, words in runs.items():
         for word in words:
@@ -151,22 +156,22 @@ def _checked(
                 raise ConfigError(f"{word}: a sweep chooses {key} for each run")
         (job,) = jobs(words, several=_range_advice)
         values.append(job.values)
-        courses[env] = Course(words, rungs.steps(cfg, job.values))
-    if len({len(course.steps) for course in courses.values()}) > 1:
+        templates[env] = RunTemplate(words, rungs.steps(cfg, job.values))
+    if len({len(template.rung_steps) for template in templates.values()}) > 1:
         raise ConfigError("rungs: the environments have different numbers of evaluations; set trainer.eval_every")
-    found = searched(values[0], next(iter(runs.values())))
-    faults = [fault for tree in values for fault in space.faults(found, tree)]
+    searched = space_of(values[0], next(iter(runs.values())))
+    faults = [fault for tree in values for fault in space.faults(searched, tree)]
     if faults:
         raise ConfigError(*faults)
     check_size(cfg, len(runs))
     scoring = Scoring(cfg, [*runs])
-    points = search(cfg.search, found, cfg.seed, cfg.trials)
+    points = search(cfg.search, searched, cfg.seed, cfg.trials)
     if path is None:
         name = cfg.name or "+".join(str(tree["name"]) for tree in values).replace("/", "_")
         if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > folder.LONGEST_NAME:
             raise ConfigError(f"name={name}: must be the name of a folder, of at most {folder.LONGEST_NAME} bytes")
         path = folder.SWEEPS / name
-    return Plan(cfg, found, values[0], courses, scoring, points, path)
+    return Plan(cfg, searched, values[0], templates, scoring, points, path)
 
 
 def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> None:
@@ -181,7 +186,7 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
 
 
 def _range_advice(word: Word) -> str:
-    """Returns the advice about a word with several values."""
+    """Returns the end of the error message about a word with several values."""
     if word.section in ("algo", "network", "env") and not word.is_group:
         return f"to search them, type '{word.key}=choice({word.raw})'"
     return "a sweep accepts only one"
@@ -190,7 +195,7 @@ def _range_advice(word: Word) -> str:
 def _split(words: Sequence[str]) -> tuple[dict[str, object], list[str]]:
     """Returns the settings of the sweep, and the other words."""
     known = defaults()
-    names = {key.rpartition(".")[2]: key for key in meanings()}
+    own_keys = {key.rpartition(".")[2]: key for key in meanings()}  # by their last part, for suggestions
     of_runs = {*sources.content(sources.CONF / "train.yaml"), *sources.groups([sources.CONF])}
     own: dict[str, object] = {}
     others = []
@@ -201,17 +206,21 @@ def _split(words: Sequence[str]) -> tuple[dict[str, object], list[str]]:
             own[key] = setting(word)[1]
             if isinstance(own[key], list | dict):
                 own[key] = plain(own[key])
-        elif equals and key.isidentifier() and key not in of_runs and (near := closest(key, names)):
-            faults.append(f"{key}: unknown key{did_you_mean(names[near])}")
-        else:
+            continue
+        near = None
+        if equals and key.isidentifier() and key not in of_runs:
+            near = closest(key, own_keys)
+        if near is None:
             others.append(word)
+        else:
+            faults.append(f"{key}: unknown key{did_you_mean(own_keys[near])}")
     if faults:
         raise ConfigError(*faults)
     return own, others
 
 
 def _environments(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the environments that the words name, `env=A,B`, and the other words."""
+    """Returns the environments of words such as `env=A,B`, and the other words."""
     envs: list[str] = []
     others = []
     for word in words:
@@ -254,9 +263,9 @@ def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], wor
 def _changeable(
     cfg: SweepConfig, dimensions: list[Dimension], words: Sequence[str], is_chosen: bool = True
 ) -> list[Dimension]:
-    """Returns the dimensions that may change during a run; all of them unless kind=pbt, which changes them.
+    """With kind=pbt, returns the dimensions whose keys can change during a run; otherwise, returns all.
 
-    words: of a run. is_chosen: the user has chosen them; then raises ConfigError for others.
+    words: those of a run. is_chosen: the user has chosen the dimensions, so one that cannot change raises ConfigError.
     """
     if not isinstance(cfg.kind, PbtConfig) or not dimensions:
         return dimensions

@@ -19,7 +19,7 @@ class Population:
     def __init__(self, cfg: SweepConfig, space: Space, fixed: Mapping[str, object], search: Search, trials: Trials):
         """cfg: with kind=pbt. fixed: the composed config without searched keys."""
         assert isinstance(cfg.kind, PbtConfig)
-        self.cfg, self.own, self.space, self.fixed = cfg, cfg.kind, space, fixed
+        self.cfg, self.pbt, self.space, self.fixed = cfg, cfg.kind, space, fixed
         self.search, self.trials = search, trials
 
     def decision(self) -> Event | None:
@@ -31,7 +31,7 @@ class Population:
             return finals(trials, self.cfg)
         if not len(trials):
             return self.asked()
-        if trials.trials[0].rung == trials.last:
+        if trials.trials[0].rung == trials.last_rung:
             return finals(trials, self.cfg)
         return self.exploited()
 
@@ -43,7 +43,8 @@ class Population:
         return {"event": "asked", "points": points, "values": values, "seeds": [*numbers]}
 
     def exploited(self) -> Event | None:
-        """Returns the event that lets all trials train on, or None if all have failed."""
+        """Returns the event that lets all trials train to the next rung, the worst from copies of the best. None if all
+        have failed."""
         rung = self.trials.trials[0].rung
         scores = {}
         for trial in self.trials.trials:
@@ -51,7 +52,7 @@ class Population:
             assert score is not None
             scores[trial.number] = score
         ranked = sorted(scores, key=lambda number: (-scores[number], number))
-        count = max(1, int(self.own.exploit * len(ranked)))
+        count = max(1, int(self.pbt.exploit * len(ranked)))
         best = [number for number in ranked[:count] if scores[number] > WORST]
         if not best:
             return None
@@ -70,13 +71,18 @@ class Population:
         for dimension in self.space.dimensions:
             if dimension.key not in source.values:  # its condition is false
                 continue
-            draw, factor = rng.random(), rng.choice(self.own.perturb)
-            if draw < self.own.resample:
+            draw = rng.random()
+            factor = rng.choice(self.pbt.perturb)
+            if draw < self.pbt.resample:
                 values[dimension.key] = dimension.range.value(rng.random())
             else:
                 values[dimension.key] = dimension.range.multiplied(source.values[dimension.key], float(factor))
         return values
 
     def dispensable(self) -> list[RungJob]:
-        """Returns the jobs of runs that their trials have left for a branch of another one."""
-        return [job for trial in self.trials.trials for branch in trial.branches for job in trial.jobs(branch.rung)]
+        """Returns the last jobs of the runs that exploits have replaced."""
+        found = []
+        for trial in self.trials.trials:
+            for branch in trial.branches:
+                found += trial.jobs(branch.rung)
+        return found

@@ -9,24 +9,25 @@ Ranking = list[tuple[Trial, float]]  # trials with their scores at one rung, bes
 
 
 class Pruning:
-    """Chooses the trials that train on to their next rung. This class chooses none, so trials need a single rung."""
+    """Chooses the trials that train on to their next rung. This base class chooses none; its sweeps have a single
+    rung."""
 
     def promoted(self, trials: Trials) -> list[Trial]:
         """Returns the trials that train on, those at the highest rung first."""
         found = []
-        for rung in range(trials.last - 1, -1, -1):
-            for trial, score in self.best(_ranked(trials, rung)):
+        for rung in range(trials.last_rung - 1, -1, -1):
+            for trial, score in self.kept(_ranked(trials, rung)):
                 if trial.rung == rung and score > WORST:
                     found.append(trial)
         return found
 
-    def best(self, ranking: Ranking) -> Ranking:
+    def kept(self, ranking: Ranking) -> Ranking:
         """Returns the part of a ranking that trains on."""
         return []
 
     @property
     def share(self) -> float:
-        """About which fraction of the trials at a rung trains on."""
+        """The fraction of the trials at a rung that trains on, about."""
         return 0.0
 
 
@@ -36,7 +37,7 @@ class Asha(Pruning):
     def __init__(self, eta: int):
         self.eta = eta
 
-    def best(self, ranking: Ranking) -> Ranking:
+    def kept(self, ranking: Ranking) -> Ranking:
         return ranking[: len(ranking) // self.eta]
 
     @property
@@ -47,7 +48,7 @@ class Asha(Pruning):
 class Median(Pruning):
     """A trial trains on unless its score is below the median of all scores at its rung (Golovin et al. 2017)."""
 
-    def best(self, ranking: Ranking) -> Ranking:
+    def kept(self, ranking: Ranking) -> Ranking:
         if not ranking:
             return []
         middle = median(score for _, score in ranking)
@@ -68,9 +69,9 @@ def _ranked(trials: Trials, rung: int) -> Ranking:
 
     def order(pair: tuple[Trial, float]) -> tuple[float, float, int]:
         trial, score = pair
-        if score == WORST:
+        if score == WORST:  # without evaluations, which would break ties
             return -score, 0.0, trial.number
-        return -score, -trial.level(rung), trial.number
+        return -score, -trial.tie_break(rung), trial.number
 
     return sorted(found, key=order)
 

@@ -1,7 +1,7 @@
-"""Whether the next seed of a trial is worth its steps: a trial that is significantly worse than the best one gets none.
+"""Racing: a trial that is significantly worse than the best one gets no further seed.
 
-Evaluations of the same seed at the same step are compared in pairs (F-Race, Birattari et al. 2002, with the test of
-Wilcoxon).
+The evaluations of two trials with the same seed at the same step form a pair (F-Race, Birattari et al. 2002). The pairs
+are compared with Wilcoxon's signed-rank test.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,13 @@ LEVEL = 0.05  # of the one-sided test
 FEWEST = 5  # pairs; with fewer, no difference is significant at this level
 
 
-def undecided(trials: Trials) -> tuple[list[Trial], list[Trial]]:
-    """Returns the trials that get another seed, and those that are ruled out, of those whose runs have all ended."""
-    another, ruled_out = [], []
+def race(trials: Trials) -> tuple[list[Trial], list[Trial]]:
+    """Decides about all trials that need a decision about their next seed. Returns those that get another seed, and
+    those that are ruled out."""
+    another: list[Trial] = []
+    ruled_out: list[Trial] = []
     for trial in trials.trials:
-        if trial.failed or trial.fresh_seeds or trial.is_complete or not trial.has_ended(trial.jobs(trial.rung)):
+        if not trial.needs_seed_decision:
             continue
         if is_worse(trial, incumbent(trials, trial), trial.rung):
             ruled_out.append(trial)
@@ -25,14 +27,19 @@ def undecided(trials: Trials) -> tuple[list[Trial], list[Trial]]:
     return another, ruled_out
 
 
-def incumbent(trials: Trials, other: Trial) -> Trial:
-    """Returns the best trial at the rung of `other`, by the seeds that `other` has."""
-    seeds = range(other.seeds_started)
-    best, score = other, other.score_of(other.jobs(other.rung))
-    for trial in trials.trials:
-        jobs = trial.jobs(other.rung, seeds)
-        if not trial.failed and trial.has_ended(jobs) and trial.score_of(jobs) > score:
-            best, score = trial, trial.score_of(jobs)
+def incumbent(trials: Trials, trial: Trial) -> Trial:
+    """Returns the trial with the best score at the rung of `trial`, computed from the seeds that `trial` has."""
+    seeds = range(trial.seeds_started)
+    best = trial
+    best_score = trial.score_of(trial.jobs(trial.rung))
+    for candidate in trials.trials:
+        jobs = candidate.jobs_with(seeds, trial.rung)
+        if candidate.failed or not candidate.has_results(jobs):
+            continue
+        score = candidate.score_of(jobs)
+        if score > best_score:
+            best = candidate
+            best_score = score
     return best
 
 
@@ -40,14 +47,14 @@ def is_worse(trial: Trial, best: Trial, rung: int) -> bool:
     """Returns whether the evaluations of a trial are significantly below those of the best one."""
     seeds = range(trial.seeds_started)
     pairs: list[tuple[float, float]] = []
-    for job, other in zip(trial.jobs(rung), best.jobs(rung, seeds), strict=True):
-        pairs += zip(trial.results[job].evaluations, best.results[other].evaluations, strict=False)
-    pairs = [(one, other) for one, other in pairs if one != other]
+    for job, best_job in zip(trial.jobs(rung), best.jobs_with(seeds, rung), strict=True):
+        pairs += zip(trial.results[job].evaluations, best.results[best_job].evaluations, strict=False)
+    pairs = [(own, other) for own, other in pairs if own != other]  # equal values say nothing about the order
     return len(pairs) >= FEWEST and p_value(pairs) < LEVEL
 
 
 def p_value(pairs: Sequence[tuple[float, float]]) -> float:
-    """Returns the probability of such pairs or lower first values, if both sides had the same distribution."""
+    """Returns the p-value of Wilcoxon's one-sided test, which is small if the first values tend to be lower."""
     from scipy.stats import wilcoxon
 
-    return float(wilcoxon([one - other for one, other in pairs], alternative="less").pvalue)
+    return float(wilcoxon([own - other for own, other in pairs], alternative="less").pvalue)

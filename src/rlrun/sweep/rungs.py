@@ -7,7 +7,7 @@ from rlrun.sweep.settings import PbtConfig, SweepConfig
 
 
 def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
-    """Returns the steps of all rungs. Each is rounded up to an evaluation, the last is `trainer.total_steps`.
+    """Returns the step of each rung, rounded up to an evaluation. The last is `trainer.total_steps`.
 
     values: the composed config. Raises ConfigError if the runs are not evaluated there.
     """
@@ -19,10 +19,11 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
         return [total]
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
-    wanted = [round(fraction * total) for fraction in cfg.rungs]
     if isinstance(cfg.kind, PbtConfig):
-        interval = cfg.kind.every or -(-total // 20)
+        interval = cfg.kind.every or -(-total // 20)  # a twentieth, rounded up
         wanted = [*range(interval, total, interval)]
+    else:
+        wanted = [round(fraction * total) for fraction in cfg.rungs]
     found = []
     for step in wanted:
         step = -(-max(step, 1) // every) * every

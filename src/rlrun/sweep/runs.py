@@ -21,15 +21,15 @@ class Outcome(NamedTuple):
     """How a job has ended: with a result, or with the reason why there is none."""
 
     result: Result | None
-    why: str = ""
+    why: str = ""  # there is no result
 
 
 @dataclass(frozen=True)
-class Course:
-    """What the runs of one environment share."""
+class RunTemplate:
+    """What all runs in one environment share."""
 
     words: Sequence[str]  # settings, as typed
-    steps: Sequence[int]  # at which each rung pauses
+    rung_steps: Sequence[int]  # the step of each rung, at which runs pause; the last is their end
 
 
 class Runs:
@@ -38,46 +38,48 @@ class Runs:
     def __init__(
         self,
         folder: Path,
-        courses: Mapping[str, Course],
+        templates: Mapping[str, RunTemplate],
         metric: str,
         scoring: Scoring,
         confirmed: Confirmed | None = None,
     ):
-        """courses: by environment, as typed. metric: of the log rows. confirmed: of a sweep that was read from disk."""
-        self.folder, self.courses, self.metric, self.scoring = folder, courses, metric, scoring
+        """templates: by environment, as typed. metric: key of the log rows. confirmed: None for a sweep that the user
+        has typed, which may name code and files."""
+        self.folder, self.templates, self.metric, self.scoring = folder, templates, metric, scoring
         self.confirmed = confirmed
 
     def settings(self, trial: Trial) -> dict[str, object]:
-        """Returns the settings of a trial's runs, by dotted key, beside those that all runs share."""
+        """Returns the settings of a trial's runs that other trials do not share, by dotted key."""
         return trial.values
 
     def prepare(self, job: RungJob, trial: Trial) -> None:
-        """Is called for every job before one of them starts."""
+        """Is called for each open job before new jobs start."""
 
     def check(self, job: RungJob, trial: Trial) -> None:
-        """Raises ConfigError if the run of a job reaches outside in a way that a sweep read from disk must not."""
+        """Raises ConfigError if the sweep was read from disk, and the run of a job uses code, files or addresses that
+        the user has not confirmed."""
         if self.confirmed is not None:
-            self.confirmed.check_run(self.straight(job, trial, self.path(job)))
+            self.confirmed.check_run(self.words_to_end(job, trial, self.path(job)))
 
     def command(self, job: RungJob, trial: Trial) -> list[str]:
-        """Returns the words after `rlrun`. Typed again, the command continues the run."""
-        return ["train", *self.straight(job, trial, self.path(job)), *self.pause(job)]
+        """Returns the words after `rlrun` that train a job. If its run has begun, the same words continue it."""
+        return ["train", *self.words_to_end(job, trial, self.path(job)), *self.pause_words(job)]
 
-    def straight(self, job: RungJob, trial: Trial, target: Path) -> list[str]:
-        """Returns the words after `rlrun train` that train the run of a job to its end, in the folder `target`."""
-        words = self.courses[job.env].words
+    def words_to_end(self, job: RungJob, trial: Trial, target: Path) -> list[str]:
+        """Returns the words after `rlrun train` that train the run of a job in folder `target` to the last rung."""
+        shared = self.templates[job.env].words
         own = [f"{key}={literal(value)}" for key, value in self.settings(trial).items()]
-        places = [f"seed={job.seed}", f"run_dir={literal(str(target))}", "resume=auto"]
-        if not any(word.startswith("logger=") for word in words):
-            places.append("logger=[]")
-        return [*words, *own, *places]
+        own += [f"seed={job.seed}", f"run_dir={literal(str(target))}", "resume=auto"]
+        if not any(word.startswith("logger=") for word in shared):
+            own.append("logger=[]")
+        return [*shared, *own]
 
-    def pause(self, job: RungJob) -> list[str]:
-        """Returns the word that pauses the run at its rung, or nothing if it trains to its end."""
-        steps = self.courses[job.env].steps
-        if job.rung == len(steps) - 1:
+    def pause_words(self, job: RungJob) -> list[str]:
+        """Returns the word that pauses the run of a job at its rung, or [] if this is the last rung."""
+        rung_steps = self.templates[job.env].rung_steps
+        if job.rung == len(rung_steps) - 1:
             return []
-        return [f"trainer.stop_at={steps[job.rung]}"]
+        return [f"trainer.stop_at={rung_steps[job.rung]}"]
 
     def path(self, job: RungJob) -> Path:
         return self.folder / job.folder
@@ -87,12 +89,13 @@ class Runs:
         return self.folder / f"{job.folder}.log"
 
     def is_running(self, job: RungJob) -> bool:
-        """Returns whether a process trains the run of this job, also one that another driver started."""
+        """Returns whether any process trains the run of this job, even if another driver started it."""
         return lock.holder(self.path(job)) is not None
 
     def outcome(self, job: RungJob) -> Outcome | None:
-        """Returns the result of a job whose run has ended, or None if the run was killed or stopped on the way."""
-        goal = self.courses[job.env].steps[job.rung]
+        """Returns the outcome of a job whose process has ended, or None if that was before the job's rung: the process
+        was killed or stopped."""
+        goal = self.templates[job.env].rung_steps[job.rung]
         try:
             summary = read_json(self.path(job) / SUMMARY)
             status = summary.get("status")
@@ -105,30 +108,31 @@ class Runs:
         return None
 
     def _scored(self, job: RungJob) -> Outcome:
-        """Returns the result of a run from its rows, up to the first evaluation at or after the rung.
+        """Returns the result of a job from the log rows up to the first evaluation at or after its rung.
 
-        Raises ConfigError if a line of them is damaged, and OSError if there are none.
+        Raises ConfigError if a row is damaged, and OSError if metrics.jsonl cannot be read.
         """
-        course = self.courses[job.env]
-        steps, evaluations = [], []
+        rung_steps = self.templates[job.env].rung_steps
+        steps: list[int] = []
+        evaluations: list[float] = []
         seconds: Any = None
-        measured: dict[str, object] = {}
+        logged: set[str] = set()
         for row in whole_rows(self.path(job) / METRICS):
-            measured |= row
+            logged |= row.keys()
             if self.metric in row:
                 if not is_number(row[self.metric]):
                     return Outcome(None, f"{METRICS}: {self.metric} at step {row['step']:,} is not a finite number")
                 steps.append(row["step"])
                 evaluations.append(self.scoring.normalized(job.env, row[self.metric]))
                 seconds = row.get("wall_s")
-                if steps[-1] >= course.steps[job.rung]:
+                if steps[-1] >= rung_steps[job.rung]:
                     break
         if not evaluations:
-            known = ", ".join(sorted(key for key in measured if key.startswith("eval/")))
+            known = ", ".join(sorted(key for key in logged if key.startswith("eval/")))
             return Outcome(None, f"no evaluation has {self.metric} (there are: {known})")
         if not is_number(seconds, 0):
             return Outcome(None, f"{METRICS}: wall_s at step {steps[-1]:,} is not a finite number of seconds")
-        score = self.scoring.score(steps, evaluations, seconds, course.steps[-1])
+        score = self.scoring.score(steps, evaluations, seconds, rung_steps[-1])
         result = Result(score, evaluations, seconds, steps[-1])
         if not result.is_sound:
             return Outcome(None, f"its score, {score}, is not a finite number")

@@ -9,15 +9,15 @@ from rlrun.report.names import shortened
 from rlrun.sweep.ranges import Continuous, Listed, Log, Logit, Range
 
 MARGIN = 0.05
-MOST = 6  # labels of an axis
-LONGEST = 14  # characters of a label
+MOST = 6  # number of labels of an axis
+LONGEST = 14  # number of characters of a label
 
 
-def scale(values: Range) -> Axis:
+def scale(searched: Range) -> Axis:
     """Returns the axis of a range. Its positions are those of `Range.position`."""
-    shown = _ticks(values)
+    shown = _ticks(searched)
     labels = [label(one) for one in shown]
-    return Axis(-MARGIN, 1 + MARGIN, [values.position(one) for one in shown], labels)
+    return Axis(-MARGIN, 1 + MARGIN, [searched.position(one) for one in shown], labels)
 
 
 def label(value: object) -> str:
@@ -28,27 +28,27 @@ def label(value: object) -> str:
     return shortened(show(value), LONGEST)
 
 
-def _ticks(values: Range) -> Sequence[object]:
-    """Returns values that get a label: round ones, or some of those that are listed."""
-    if isinstance(values, Listed):
-        every = math.ceil(len(values.values) / MOST)
-        return values.values[::every]
-    assert isinstance(values, Continuous)
-    inside = [one for one in _round(values) if values.low <= one <= values.high]
+def _ticks(searched: Range) -> Sequence[object]:
+    """Returns the values that get a label: round numbers, or some of the listed values."""
+    if isinstance(searched, Listed):
+        every = math.ceil(len(searched.values) / MOST)
+        return searched.values[::every]
+    assert isinstance(searched, Continuous)
+    inside = [one for one in _round(searched) if searched.low <= one <= searched.high]
     if len(inside) < 2:
-        return [values.low, values.high]
+        return [searched.low, searched.high]
     return inside[:: math.ceil(len(inside) / MOST)]
 
 
-def _round(values: Continuous) -> Sequence[float]:
-    """Returns round numbers, some of which may be outside of the bounds."""
-    low, high = values.low, values.high
-    if isinstance(values, Log):
+def _round(searched: Continuous) -> Sequence[float]:
+    """Returns round numbers; some may be outside of the bounds."""
+    low, high = searched.low, searched.high
+    if isinstance(searched, Log):
         powers = [float(f"1e{power}") for power in range(_power(low), _power(high) + 1)]
         if sum(low <= one <= high for one in powers) >= 2:
             return powers
         return [factor * power for power in powers for factor in (1, 2, 5)]
-    if isinstance(values, Logit):
+    if isinstance(searched, Logit):
         near_0 = [float(f"1e-{digits}") for digits in range(9, 0, -1)]
         near_1 = [float(f"0.{'9' * digits}") for digits in range(1, 10)]
         rounds = [*near_0, 0.5, *near_1]

@@ -8,8 +8,8 @@ from rlrun.sweep.trials import Result
 
 
 def is_score_of(result: Result, cfg: SweepConfig) -> bool:
-    """Returns whether the score of a result is that of its evaluations. Their steps, on which a score of speed depends,
-    are not in a result."""
+    """Returns whether the score of a result follows from its evaluations. Returns True for a score of speed, which
+    depends on the steps of the evaluations, and these are not in a result."""
     if isinstance(cfg.score, SpeedConfig):
         return True
     scoring = Scoring(cfg, [*cfg.normalize])
@@ -47,8 +47,8 @@ class Scoring:
     def score(self, steps: Sequence[int], evaluations: Sequence[float], seconds: float, total_steps: int) -> float:
         """Returns the score of a run.
 
-        steps, evaluations: [N] of its evaluations so far, normalised, N >= 1. seconds: of training so far.
-        total_steps: of the whole run.
+        steps, evaluations: [N] steps and normalised values of its evaluations so far, N >= 1. seconds: training time so
+        far. total_steps: of the whole run.
         """
         return self._quality(steps, evaluations, total_steps) - self.cost * seconds / 60
 

@@ -1,6 +1,6 @@
-"""Searches: which point of a space a trial gets.
+"""Searches, which choose the point of the space for each trial.
 
-The point of a trial depends on the sweep's seed, the trial's number, and for searches that learn, on the scores so far.
+The point depends on the sweep's seed, the trial's number and, if the search learns, on the scores so far.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from rlrun.sweep.trials import Trials
 class Search(Protocol):
     """Proposes the point of each trial, [dimensions] in the unit cube."""
 
-    trials: int  # number of trials, which may be below the number asked for
-    has_history: bool  # whether a point depends on earlier calls of `ask`, beside the scores
+    trials: int  # number of trials, which may be below the setting `trials`
+    has_history: bool  # whether a point also depends on earlier calls of `ask`, and not only on the scores
 
     def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         """Returns the point of the trial with this number. trials: those so far, with their scores."""
@@ -33,13 +33,14 @@ def search(name: str, space: Space, seed: int, trials: int) -> Search:
     if name in BUILT_IN:
         found: Search = BUILT_IN[name](space, seed, trials)
         return found
-    from rlrun.sweep.learned import OptunaSearch
+    from rlrun.sweep.optuna_search import OptunaSearch
 
     return OptunaSearch(name, space, seed, trials)
 
 
 def ask_again(search: Search, event: Event, trials: Trials) -> None:
-    """Repeats the calls of `ask` of an event, if the search has a history. Called before the event is applied."""
+    """Repeats the calls of `ask` that led to an event, if the search has a history. To be called before the event is
+    applied."""
     if search.has_history and event["event"] == "asked":
         for place in range(len(event["points"])):
             search.ask(len(trials) + place, trials)
@@ -81,34 +82,36 @@ class Sobol:
 
 
 class Grid:
-    """All combinations of evenly spaced values, the last key fastest; as many of each range as the trials allow."""
+    """All combinations of evenly spaced values; the last key changes fastest. Each range has as many values as the
+    trials allow, or all if it has fewer; a `choice` always has all."""
 
     has_history = False
 
     def __init__(self, space: Space, seed: int, trials: int):
         """Raises ConfigError if the choices alone have more combinations than there are trials."""
         self.space = space
-        points = max(1, bisect_right(range(1, trials + 1), trials, key=self._size))  # the most that the trials allow
-        if self._size(points) > trials:
+        per_range = max(1, bisect_right(range(1, trials + 1), trials, key=self._size))
+        if self._size(per_range) > trials:
             raise ConfigError(
-                f"search=grid: this space has {self._size(points)} combinations; trials={trials} are too few"
+                f"search=grid: this space has {self._size(per_range)} combinations; trials={trials} are too few"
             )
-        self.points = list(itertools.product(*self._positions(points)))
+        self.points = list(itertools.product(*self._positions(per_range)))
         self.trials = len(self.points)
 
     def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         return self.points[trial]
 
-    def _positions(self, points: int) -> list[list[float]]:
-        """Returns for each dimension the positions of its values."""
+    def _positions(self, per_range: int) -> list[list[float]]:
+        """Returns for each dimension the positions of its values in the grid."""
         found = []
         for dimension in self.space.dimensions:
-            values: list[object] = dimension.range.grid(points)
+            values: list[object] = dimension.range.grid(per_range)
             found.append([dimension.range.position(value) for value in values])
         return found
 
-    def _size(self, points: int) -> int:
-        return math.prod(len(dimension.range.grid(points)) for dimension in self.space.dimensions)
+    def _size(self, per_range: int) -> int:
+        """Returns the number of combinations."""
+        return math.prod(len(dimension.range.grid(per_range)) for dimension in self.space.dimensions)
 
 
 BUILT_IN: dict[str, type[Any]] = {"random": Random, "sobol": Sobol, "grid": Grid}

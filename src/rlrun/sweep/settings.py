@@ -25,7 +25,7 @@ from rlrun.settings import (
 
 FILE = sources.CONF / "sweep.yaml"
 MOST_TRIALS = 100_000
-MOST_RUNS = 100_000  # of one seed of all trials, and on fresh seeds
+MOST_RUNS = 100_000  # in a search with one seed, and on fresh seeds
 BYTES = TypeAdapter(ByteSize)
 FREE = ("workers", "hours", "disk")  # settings in which two drivers of one sweep may differ
 
@@ -114,7 +114,7 @@ class SweepConfig:
     kind: SweepPart
     space: str | None
     trials: Annotated[PositiveInt, Field(le=MOST_TRIALS)]
-    seeds: Annotated[PositiveInt, Field(le=1000)]  # the next seeds measure the best trials again
+    seeds: Annotated[PositiveInt, Field(le=1000)]  # below FRESH, the first fresh seed
     workers: Annotated[PositiveInt, Field(le=100_000)]
     hours: PositiveFloat | None
     disk: Annotated[int, BeforeValidator(_bytes)] | None
@@ -132,7 +132,7 @@ class SweepConfig:
 
 
 def check_size(cfg: SweepConfig, envs: int) -> None:
-    """Raises ConfigError if a sweep in so many environments has too many runs to be read within seconds."""
+    """Raises ConfigError if a sweep has so many runs that reading it takes long. envs: number of environments."""
     again = min(cfg.winners, cfg.trials) * cfg.fresh_seeds
     for name, runs in (("trials", cfg.trials * envs), ("winners", again * envs)):
         if runs > MOST_RUNS:
@@ -146,12 +146,12 @@ def defaults() -> dict[str, Any]:
 
 
 def group(part: str) -> str:
-    """Returns the group of configs of a part."""
+    """Returns the config group of a part."""
     return f"sweep.{part}"
 
 
 def meanings() -> dict[str, tuple[Any, str]]:
-    """Returns default and comment of all settings by dotted key, each part followed by the settings of its choices."""
+    """Returns default and comment of each setting by dotted key. The settings of a part's choices follow it."""
     found = {}
     known = defaults()
     for key, meaning in sources.notes(FILE).meanings.items():
@@ -165,7 +165,7 @@ def meanings() -> dict[str, tuple[Any, str]]:
 
 
 def typed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a stored sweep as they are typed, by dotted key, without default values."""
+    """Returns the settings of a stored sweep that differ from their defaults, by dotted key."""
     found: dict[str, Any] = {}
     for key, default in defaults().items():
         if key not in PARTS:
@@ -181,26 +181,29 @@ def typed(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings(values: Mapping[str, Any]) -> SweepConfig:
-    """Returns the settings with those of `values` applied. Raises ConfigError with a line for each fault."""
-    typed = dict(values)
+    """Returns the default settings changed by `values`, dotted keys as typed or the sections of a stored sweep.
+
+    Raises ConfigError with a line for each fault.
+    """
+    given = dict(values)
     known = defaults()
     for part in PARTS:
-        chosen = typed.pop(part, known[part])
+        chosen = given.pop(part, known[part])
         if isinstance(chosen, dict):  # as in a stored sweep
             chosen = dict(chosen)
-            typed |= {f"{part}.{key}": value for key, value in chosen.items() if key != "name"}
+            given |= {f"{part}.{key}": value for key, value in chosen.items() if key != "name"}
             chosen = chosen.get("name")
         known[part] = {"name": chosen, **parts.settings(group(part), part, chosen)}
-    others = {key: text.partition(":")[0] for key, (_, text) in meanings().items() if key.partition(".")[0] in PARTS}
+    owners = {key: text.partition(":")[0] for key, (_, text) in meanings().items() if key.partition(".")[0] in PARTS}
     faults = []
-    for key in [*typed]:
-        if key in others and dotted.lookup(key, known) is dotted.ABSENT:
-            faults.append(f"{key}: belongs to {others[key]}")
-            del typed[key]
-    faults += parts.apply(typed, known)
+    for key in [*given]:
+        if key in owners and dotted.lookup(key, known) is dotted.ABSENT:
+            faults.append(f"{key}: belongs to {owners[key]}")
+            del given[key]
+    faults += parts.apply(given, known)
     if known["kind"]["name"] == "pbt":
-        if typed.get("seeds", 1) != 1:
-            faults.append(f"seeds={typed['seeds']}: kind=pbt trains one run for each trial")
+        if given.get("seeds", 1) != 1:
+            faults.append(f"seeds={given['seeds']}: kind=pbt trains one run for each trial")
         known["seeds"] = 1
     faults += check.missing(known)
     if faults:

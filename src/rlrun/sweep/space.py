@@ -14,7 +14,7 @@ from rlrun.sweep.ranges import Listed, Range, built, plain, typed
 
 GROUP = "space"  # folder of conf/
 IF = "if"
-SECTIONS = ("algo", "network", "env")  # whose keys can be searched
+SECTIONS = ("algo", "network", "env")  # sections of the config whose keys can be searched
 KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
@@ -81,13 +81,14 @@ class Space:
         return True
 
     def gives(self, point: Sequence[float], values: Mapping[str, object]) -> bool:
-        """Returns whether a point may have given these values. Conditions are not evaluated, as in `has_values`."""
-        found = [
-            (values[dimension.key], dimension.range.value(u))
-            for dimension, u in zip(self.dimensions, point, strict=True)
-            if dimension.key in values
-        ]
-        return all(value == given and type(value) is type(given) for value, given in found)
+        """Returns whether these may be the values at a point. Conditions are not evaluated, as in `has_values`."""
+        for dimension, u in zip(self.dimensions, point, strict=True):
+            if dimension.key not in values:
+                continue
+            expected = dimension.range.value(u)
+            if values[dimension.key] != expected or type(values[dimension.key]) is not type(expected):
+                return False
+        return True
 
     def has_values(self, values: Any) -> bool:
         """Returns whether these may be the values of a trial. Conditions are not evaluated: a key that has one may be
@@ -168,7 +169,7 @@ def from_words(words: Sequence[str]) -> tuple[list[Dimension], list[str]]:
 def faults(space: Space, tree: dict[str, object]) -> list[str]:
     """Returns the faults of a space for a composed config: unknown keys, and ends of ranges that a key cannot have.
 
-    Keys that name code or places are faults too, because the space of a stored sweep may be untrusted.
+    Keys that may name code are faults too, because the space of a stored sweep may be untrusted.
     """
     found = []
     for dimension in space.dimensions:
@@ -194,7 +195,7 @@ def faults(space: Space, tree: dict[str, object]) -> list[str]:
 
 
 def _is_plain(value: object) -> bool:
-    """Returns whether a value means the same as a word of a command: without references, and with plain keys."""
+    """Returns whether a value means the same when it is a word of a command: it has no references, and plain keys."""
     if isinstance(value, dict):
         return all(KEY.fullmatch(str(key)) for key in value) and all(map(_is_plain, value.values()))
     if isinstance(value, Sequence) and not isinstance(value, str):

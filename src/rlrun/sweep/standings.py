@@ -1,4 +1,4 @@
-"""How each trial stands: how far it trained, its score there, and what became of it."""
+"""The standing of each trial: how far it trained, its score there, and its state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ MOST_SHOWN = 1000  # trials in a table or a picture
 
 @dataclass(frozen=True)
 class Standing:
-    """One trial."""
+    """The standing of one trial."""
 
     trial: Trial
-    rung: int | None  # the furthest with a score
+    rung: int | None  # the highest rung with a score
     score: float | None  # at that rung
-    fresh: float | None  # score of the runs that measured it again, if none of them failed
-    seconds: float  # of training per run up to that rung, mean
+    fresh: float | None  # score on fresh seeds; None without one, or if a run failed
+    seconds: float  # training time up to that rung, mean over runs
     state: str  # winner, failed, measured again, open, trained, or paused
-    is_whole: bool  # its score is that at the last rung
+    is_whole: bool  # whether that rung is the last
 
     @property
     def number(self) -> int:
@@ -29,13 +29,13 @@ class Standing:
 
 
 def standings(trials: Trials) -> list[Standing]:
-    """Returns all trials in order of their number."""
+    """Returns the standings of all trials by number."""
     open_trials = {job.trial for job in trials.open_jobs()}
     return [_standing(trial, trials, trial.number in open_trials) for trial in trials.trials]
 
 
 def ranked(trials: Trials, found: Sequence[Standing]) -> list[Standing]:
-    """Returns the trials with a score, best first."""
+    """Returns the standings of the trials with a score, best first. found: the standings of all."""
     return [found[trial.number] for trial in trials.best()]
 
 
@@ -46,7 +46,8 @@ def shown(trials: Trials) -> list[Standing]:
 
 
 def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
-    rung, score = None, None
+    rung = None
+    score = None
     if not trial.failed:
         for candidate in range(trial.rung, -1, -1):
             score = trial.score(candidate)
@@ -57,10 +58,10 @@ def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
     if rung is not None:
         seconds = [trial.results[job].seconds for job in trial.jobs(rung)]
     mean = sum(seconds) / len(seconds)
-    fresh, state = trial.fresh_score(trials.last), _state(trial, trials, is_open)
+    fresh = trial.fresh_score()
     if fresh == WORST:
         fresh = None
-    return Standing(trial, rung, score, fresh, mean, state, rung == trials.last)
+    return Standing(trial, rung, score, fresh, mean, _state(trial, trials, is_open), rung == trials.last_rung)
 
 
 def _state(trial: Trial, trials: Trials, is_open: bool) -> str:
@@ -72,59 +73,62 @@ def _state(trial: Trial, trials: Trials, is_open: bool) -> str:
         return "open"
     if trial.fresh_seeds:
         return "measured again"
-    if trial.rung == trials.last:
+    if trial.rung == trials.last_rung:
         return "trained"
     return "paused"
 
 
-def furthest(trial: Trial) -> Mapping[str, Result]:
-    """Returns the result of each run of the search at its furthest rung, by folder.
+def last_results(trial: Trial) -> Mapping[str, Result]:
+    """Returns the result of each run of the search at its highest rung, by folder.
 
-    A trial that went on from the run of another one has only its last run, which holds the whole learning curve.
+    Runs that an exploit has replaced are left out; the copy of the other trial's run holds the whole learning curve.
     """
     found: dict[str, Result] = {}
-    for job in _by_rung(trial):
+    for job in sorted(trial.results, key=lambda job: job.rung):
         if job.seed < FRESH and job.branch == len(trial.branches):
             found[job.folder] = trial.results[job]
     return found
 
 
 class Totals(NamedTuple):
-    """What all runs of a sweep took together, those on fresh seeds included."""
+    """Sums over all runs of a sweep, those on fresh seeds included."""
 
     runs: int
     failed: int
     steps: int
-    seconds: float
+    seconds: float  # training time
 
 
-def totals(trials: Trials, courses: Mapping[str, Sequence[int]]) -> Totals:
-    """Returns what has been trained so far. courses: environment -> steps of the rungs."""
+def totals(trials: Trials, rung_steps: Mapping[str, Sequence[int]]) -> Totals:
+    """Returns what has been trained so far. rung_steps: environment -> step of each rung."""
     runs: set[str] = set()
     failed: set[str] = set()
-    steps, seconds = 0, 0.0
+    steps = 0
+    seconds = 0.0
     for trial in trials.trials:
         failed |= trial.failures.keys()
         for job, result in trial.results.items():
             runs.add(job.folder)
-            steps += job_steps(job, trials, courses)
+            steps += job_steps(job, trials, rung_steps)
             seconds += result.seconds
-            if (before := continued(job, trials)) is not None:
+            before = predecessor(job, trials)
+            if before is not None:  # the time of a result is that since the start of the run
                 seconds -= trials.trials[before.trial].results[before].seconds
     return Totals(len(runs | failed), len(failed), steps, seconds)
 
 
-def job_steps(job: RungJob, trials: Trials, courses: Mapping[str, Sequence[int]]) -> int:
-    """Returns the steps of a job, without those that its run has trained for earlier rungs."""
-    steps = courses[job.env]
-    before = continued(job, trials)
+def job_steps(job: RungJob, trials: Trials, rung_steps: Mapping[str, Sequence[int]]) -> int:
+    """Returns the steps of a job, without those that its run had trained before the job."""
+    steps = rung_steps[job.env]
+    before = predecessor(job, trials)
     if before is None:
         return steps[job.rung]
     return steps[job.rung] - steps[before.rung]
 
 
-def continued(job: RungJob, trials: Trials) -> RungJob | None:
-    """Returns the job from whose snapshot another one goes on: of the same run, or of the run that was copied."""
+def predecessor(job: RungJob, trials: Trials) -> RungJob | None:
+    """Returns the job whose snapshot a job continues, in the same run or in the run that was copied; None if the job
+    starts a run."""
     trial = trials.trials[job.trial]
     earlier = [one for one in trial.results if one.folder == job.folder and one.rung < job.rung]
     if earlier:
@@ -134,15 +138,11 @@ def continued(job: RungJob, trials: Trials) -> RungJob | None:
     return None
 
 
-def _by_rung(trial: Trial) -> list[RungJob]:
-    return sorted(trial.results, key=lambda job: job.rung)
-
-
-def differing(trials: Trials) -> dict[str, str]:
-    """Returns the searched keys whose values differ between trials, each with its shortest unique ending."""
+def differing_keys(trials: Trials) -> dict[str, str]:
+    """Returns the short names of the searched keys whose values differ between trials, or of all keys if none do."""
     keys = list(dict.fromkeys(key for trial in trials.trials for key in trial.values))
-    kept = [key for key in keys if len({repr(trial.values.get(key)) for trial in trials.trials}) > 1]
-    return short_names(kept or keys)
+    differing = [key for key in keys if len({repr(trial.values.get(key)) for trial in trials.trials}) > 1]
+    return short_names(differing or keys)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:

@@ -29,8 +29,8 @@ class Stored:
     trials: Trials
 
     @property
-    def courses(self) -> dict[str, list[int]]:
-        """The steps of the rungs, by environment."""
+    def rung_steps(self) -> dict[str, list[int]]:
+        """The step of each rung, by environment."""
         return {env: run["steps"] for env, run in self.described.runs.items()}
 
     @property
@@ -43,7 +43,7 @@ class Stored:
 
     @property
     def state(self) -> str:
-        """Whether the sweep runs."""
+        """The state as text: running, interrupted, done, or "ended: " and why there is no winner."""
         trials = self.trials
         if trials.winner is not None:
             return "done"
@@ -61,22 +61,24 @@ class Stored:
 
 
 def read(path: Path) -> Stored:
-    """Reads the folder of a sweep. Raises ConfigError if it holds none, or a file of it was changed."""
+    """Reads the folder of a sweep. Raises ConfigError if it holds none, or if a file of it is not valid."""
     described = folder.read(path)
     cfg = settings(described.sweep)
     check_size(cfg, len(described.runs))
     space = from_yaml(described.space, str(path / SWEEP))
-    trials = Trials(described.envs, cfg.seeds, described.last)
-    _check_courses(path, described)
+    trials = Trials(described.envs, cfg.seeds, described.last_rung)
+    _check_runs(path, described)
     apply_all(trials, journal.read(path / journal.NAME), cfg, space, file=path / journal.NAME)
     return Stored(path, described, cfg, space, trials)
 
 
-def _check_courses(path: Path, described: Description) -> None:
-    """Raises ConfigError for words that are no text, and for steps that do not rise or are not those of as many rungs
-    in every environment."""
+def _check_runs(path: Path, described: Description) -> None:
+    """Raises ConfigError if a word is not a text, if steps do not rise, or if environments have different numbers of
+    rungs."""
     for run in described.runs.values():
-        words, steps = run["words"], run["steps"]
-        rising = all(is_whole(b, 1, LAST_STEP) and a < b for a, b in pairwise([0, *steps]))
-        if not all(isinstance(word, str) for word in words) or not 0 < len(steps) == described.last + 1 or not rising:
+        steps = run["steps"]
+        has_texts = all(isinstance(word, str) for word in run["words"])
+        has_all_rungs = 0 < len(steps) == described.last_rung + 1
+        is_rising = all(is_whole(b, 1, LAST_STEP) and a < b for a, b in pairwise([0, *steps]))
+        if not (has_texts and has_all_rungs and is_rising):
             raise ConfigError(f"{path / SWEEP}: runs must have words, and steps that rise")

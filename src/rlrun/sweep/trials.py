@@ -1,4 +1,4 @@
-"""The trials of a sweep: what was decided and found out so far, as a function of the events in the journal."""
+"""The trials of a sweep: all decisions and results so far, computed from the events of the journal."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,9 @@ from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.rundir import folder_name
 from rlrun.sweep.journal import Event
 
-WORST = -math.inf  # score of a trial of which a run failed
-FRESH = 1000  # first seed of the runs that measure the best trials again
+WORST = -math.inf  # score of a trial with a failed run
+# After the search, new runs of the best trials train with fresh seeds: FRESH, FRESH + 1, ...
+FRESH = 1000
 
 
 @dataclass(frozen=True, order=True)
@@ -21,11 +22,11 @@ class RungJob:
     rung: int
     env: str  # as typed
     seed: int
-    branch: int = 0  # how often the trial went on from the run of another one
+    branch: int = 0  # number of exploits of the trial before this job; each has replaced its run
 
     @property
     def folder(self) -> str:
-        """The folder of the run below `trials/`. Jobs of all rungs continue the same run."""
+        """The folder of the run below `trials/`. Jobs that differ only in their rung train the same run."""
         name = f"{self.trial:04}-{folder_name(self.env)}-s{self.seed}"
         if self.branch:
             name += f"-b{self.branch}"
@@ -37,83 +38,90 @@ class Result(NamedTuple):
 
     score: float
     evaluations: list[float]  # the metric at each evaluation up to the rung, normalised
-    seconds: float  # of training up to the rung
-    step: int  # of the last evaluation
+    seconds: float  # training time up to the rung
+    step: int  # step of the last evaluation
 
     @property
     def is_sound(self) -> bool:
-        """Whether these are finite numbers. They may be of any type, because they come from files."""
-        times = is_number(self.seconds, 0) and is_whole(self.step, 0, LAST_STEP)
-        return times and bool(self.evaluations) and all(map(is_number, [self.score, *self.evaluations]))
+        """Whether all values are finite numbers. They come from files, so they may be of any type."""
+        if not is_number(self.seconds, 0) or not is_whole(self.step, 0, LAST_STEP):
+            return False
+        return bool(self.evaluations) and all(map(is_number, [self.score, *self.evaluations]))
 
 
 class Branch(NamedTuple):
-    """A trial goes on from the run of another one."""
+    """An exploit of population-based training: a trial leaves its run and continues a copy of another trial's run."""
 
-    rung: int  # at which it does
-    source: RungJob
+    rung: int  # the last rung of the run that it leaves
+    source: RungJob  # the job whose run is copied
 
 
 class Change(NamedTuple):
-    """New values during a run."""
+    """New values of the searched keys during a run."""
 
-    step: int  # from which on they hold
+    step: int  # first step with these values
     values: dict[str, object]
 
 
 @dataclass
 class Trial:
-    """One setting of the searched keys."""
+    """One setting of the searched keys, and its runs: one for each environment and seed."""
 
     number: int
     point: list[float]  # in the unit cube
-    values: dict[str, object]  # that it trains with now
-    envs: Sequence[str]  # in each of which it trains a run per seed
-    seeds: int  # unless it is ruled out before
-    seeds_started: int = 1  # these are 0, 1, ...
+    values: dict[str, object]  # current values of the searched keys
+    envs: Sequence[str]
+    seeds: int  # number of seeds, unless the trial is ruled out before
+    seeds_started: int = 1  # number of seeds so far
     ruled_out: bool = False  # no further seed starts
-    rung: int = 0  # up to which it trains
+    rung: int = 0  # the rung to which its runs train
     results: dict[RungJob, Result] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)  # folder of a run -> why it failed
-    fresh_seeds: int = 0  # seeds that measure it again
-    first_seed: int = 0
+    fresh_seeds: int = 0  # number of fresh seeds
+    first_seed: int = 0  # in a population, each trial starts with another seed
     branches: list[Branch] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)  # of the values since the start of its run
-    start_values: dict[str, object] = field(default_factory=dict)  # that its run started with
+    changes: list[Change] = field(default_factory=list)  # all changes of the values since the start of its run
+    start_values: dict[str, object] = field(init=False)  # values at the start of its run
 
     def __post_init__(self) -> None:
         self.start_values = self.values
 
     @property
     def failed(self) -> bool:
-        """Whether a run of the search failed. Runs that measure the trial again count only for its `fresh_score`."""
-        if not self.failures:
-            return False
-        return not self.failures.keys() <= {job.folder for job in self.fresh_jobs(self.rung)}
+        """Whether a run of the search failed. Failures on fresh seeds affect only `fresh_score`."""
+        fresh = {job.folder for job in self.fresh_jobs()}
+        return any(folder not in fresh for folder in self.failures)
 
     @property
-    def is_complete(self) -> bool:
+    def has_final_seeds(self) -> bool:
         """Whether no further seed will start."""
         return self.ruled_out or self.seeds_started == self.seeds
 
-    def jobs(self, rung: int, seeds: Iterable[int] | None = None) -> list[RungJob]:
-        """Returns the jobs of a rung. seeds: default all that were started."""
-        if seeds is not None:
-            return [RungJob(self.number, rung, env, seed) for seed in seeds for env in self.envs]
-        seeds, branch = self.course(rung)
+    @property
+    def needs_seed_decision(self) -> bool:
+        """Whether it must be decided now if the trial gets another seed."""
+        return not self.failed and not self.has_final_seeds and self.has_results(self.jobs(self.rung))
+
+    def jobs(self, rung: int) -> list[RungJob]:
+        """Returns the jobs of the search at a rung, for the seeds that were started."""
+        seeds, branch = self.seeds_and_branch(rung)
+        return self.jobs_with(seeds, rung, branch)
+
+    def fresh_jobs(self) -> list[RungJob]:
+        """Returns the jobs on fresh seeds. They train to the last rung."""
+        return self.jobs_with(range(FRESH, FRESH + self.fresh_seeds), self.rung)
+
+    def jobs_with(self, seeds: Iterable[int], rung: int, branch: int = 0) -> list[RungJob]:
+        """Returns a job for each of these seeds and each environment."""
         return [RungJob(self.number, rung, env, seed, branch) for seed in seeds for env in self.envs]
 
-    def course(self, rung: int) -> tuple[Sequence[int], int]:
-        """Returns the seeds with which it trains to a rung, and how often it went on from another run before."""
+    def seeds_and_branch(self, rung: int) -> tuple[Sequence[int], int]:
+        """Returns the seeds and the branch of the search's jobs at a rung."""
         branches = [branch for branch in self.branches if branch.rung < rung]
         first = branches[-1].source.seed if branches else self.first_seed
         return range(first, first + self.seeds_started), len(branches)
 
-    def fresh_jobs(self, last: int) -> list[RungJob]:
-        """Returns the jobs that measure it again. last: the last rung."""
-        return self.jobs(last, range(FRESH, FRESH + self.fresh_seeds))
-
-    def has_ended(self, jobs: Iterable[RungJob]) -> bool:
+    def has_results(self, jobs: Iterable[RungJob]) -> bool:
         """Returns whether all these jobs have a result."""
         return all(job in self.results for job in jobs)
 
@@ -122,39 +130,39 @@ class Trial:
         if self.failed:
             return WORST
         jobs = self.jobs(rung)
-        if not self.is_complete or not self.has_ended(jobs):
+        if not self.has_final_seeds or not self.has_results(jobs):
             return None
         return self.score_of(jobs)
 
-    def fresh_score(self, last: int) -> float | None:
-        """Returns the score of the runs that measured it again, or None if not all have ended. last: the last rung."""
-        jobs = self.fresh_jobs(last)
+    def fresh_score(self) -> float | None:
+        """Returns the score on fresh seeds, or None if there are none or not all their jobs have a result."""
+        jobs = self.fresh_jobs()
         if any(job.folder in self.failures for job in jobs):
             return WORST
-        if not jobs or not self.has_ended(jobs):
+        if not jobs or not self.has_results(jobs):
             return None
         return self.score_of(jobs)
 
     def score_of(self, jobs: Iterable[RungJob]) -> float:
-        """Returns the interquartile mean of the scores of jobs that have ended."""
+        """Returns the interquartile mean of the scores of jobs with results."""
         return _iqm([self.results[job].score for job in jobs])
 
-    def level(self, rung: int) -> float:
-        """Returns the interquartile mean of the last evaluations at a rung, by which equal scores are ranked."""
+    def tie_break(self, rung: int) -> float:
+        """Returns the interquartile mean of the last evaluations at a rung, which ranks trials with equal scores."""
         return _iqm([self.results[job].evaluations[-1] for job in self.jobs(rung)])
 
 
 class Trials:
     """All trials by number. `apply` changes them by one event; a restarted driver applies the whole journal."""
 
-    def __init__(self, envs: Sequence[str], seeds: int, last: int):
-        """envs: in which each trial trains. seeds: of each trial. last: the last rung."""
-        self.envs, self.seeds, self.last = envs, seeds, last
+    def __init__(self, envs: Sequence[str], seeds: int, last_rung: int):
+        """envs: environments of each trial. seeds: number of seeds of each trial."""
+        self.envs, self.seeds, self.last_rung = envs, seeds, last_rung
         self.trials: list[Trial] = []
         self.winner: int | None = None
-        self.time_is_up = False  # no run starts but those that measure the best trials again
-        self.is_final = False  # the best trials are measured again, and nothing is searched any more
-        self.seconds = 0.0  # that drivers have worked up to the last event
+        self.time_is_up = False  # of the search; only runs on fresh seeds still start
+        self.is_final = False  # the search has ended, and the best trials train on fresh seeds
+        self.seconds = 0.0  # time that drivers had worked at the last event
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -181,14 +189,15 @@ class Trials:
                 self.time_is_up = True
             case "won":
                 self.winner = event["trial"]
-            case _:
+            case "another_seed" | "ruled_out" | "promoted" | "measured_again":
                 for number in event["trials"]:
                     self._apply_to(self.trials[number], event)
 
     def _exploit(self, exploits: Sequence[Event]) -> None:
-        """Lets all trials train on, some of them with new values from the run of another one, which keeps its own."""
+        """Replaces runs by copies of others with new values. Then all trials train to the next rung."""
         for exploit in exploits:
-            trial, source = self.trials[exploit["trial"]], self.trials[exploit["source"]]
+            trial = self.trials[exploit["trial"]]
+            source = self.trials[exploit["source"]]
             (job,) = source.jobs(source.rung)
             trial.branches.append(Branch(source.rung, job))
             trial.failures.clear()
@@ -208,16 +217,16 @@ class Trials:
             case "promoted":
                 trial.rung += 1
             case "measured_again":
-                trial.rung = self.last
+                trial.rung = self.last_rung
                 trial.fresh_seeds = event["seeds"]
                 self.is_final = True
 
     def open_jobs(self) -> list[RungJob]:
-        """Returns the jobs without a result: those that are furthest first, then by trial and seed."""
+        """Returns the jobs that are still to be run, those at the highest rung first, then by trial and seed."""
         jobs = []
         for trial in self.trials:
             if trial.fresh_seeds:
-                jobs += trial.fresh_jobs(self.last)
+                jobs += trial.fresh_jobs()
             elif not trial.failed and not self.time_is_up:
                 jobs += trial.jobs(trial.rung)
         return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed, job.env))
@@ -227,13 +236,13 @@ class Trials:
         return job not in trial.results and job.folder not in trial.failures
 
     def best(self) -> list[Trial]:
-        """Returns the trials with a score, best first: by the furthest rung with a score, then by score."""
+        """Returns the trials with a score, best first: by their highest rung with a score, then by score."""
         found = []
         for trial in self.trials:
             for rung in range(trial.rung, -1, -1):
                 score = trial.score(rung)
                 if score is not None and score > WORST:
-                    found.append((-rung, -score, -trial.level(rung), trial.number))
+                    found.append((-rung, -score, -trial.tie_break(rung), trial.number))
                     break
         return [self.trials[number] for *_, number in sorted(found)]
 

@@ -1,7 +1,7 @@
-"""Checks what a stored sweep makes of its runs, as the config of a stored run is checked: the folder may be untrusted.
+"""Checks the configs of the runs of a stored sweep, like the config of a stored run: the folder may be untrusted.
 
-The words and ranges in sweep.yaml are data. What reaches outside of the sweep's folder must be typed again. The texts
-are checked when the sweep is read, and the composed config of each run before it starts.
+The words and ranges in sweep.yaml are data. Settings that reach outside of the sweep's folder must be typed again. The
+words are checked when the sweep is read, and the composed config of each run before it starts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,10 +20,11 @@ from rlrun.sweep.space import Space
 
 def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
     """Raises ConfigError if the words of a run name code, a preset's file or other settings that the user did not type.
-    Returns what the user typed again.
+    Returns these settings, which the user has all typed again.
 
-    Called before the words are composed: composing reads the preset, looks for the code, and imports plug-ins to find
-    an unknown environment. A reference has another value in each trial, so that no composed config shows them all.
+    To be called before the words are composed: composing reads the preset, looks for the code, and imports plug-ins to
+    find an unknown environment. References are refused here, because their values differ between trials, so that no
+    composed config shows them all.
     """
     composer = Composer(sources.folders())
     groups = sources.groups([sources.CONF])
@@ -51,11 +52,10 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
 def check_runs(
     configs: Sequence[dict[str, Any]], space: Space, typed: Sequence[str], confirmed: Iterable[Reach]
 ) -> None:
-    """Raises ConfigError if runs of a sweep reach outside of its folder without a typed word that confirms it, for any
-    other typed word, and for an environment that does not work.
+    """Raises ConfigError if runs of a sweep reach outside of its folder without a typed word that confirms it, if a
+    typed word confirms nothing, or if an environment must not be made in this process.
 
-    configs: what the words of each environment give. space: the values that trials set. confirmed: what check_words
-    has found.
+    configs: the composed config of each environment. space: the values of trials. confirmed: the result of check_words.
     """
     found = [reach for values in configs for reach in (*_reaches(values), *_searched(values, space))]
     _check(found, typed)
@@ -81,7 +81,10 @@ class Confirmed:
         self._composer = Composer.of(typed)  # looks for no other plug-ins
 
     def check_run(self, words: Sequence[str]) -> None:
-        """Raises ConfigError if the words of a run compose a config that reaches further. `rlrun train` trusts them."""
+        """Raises ConfigError if the words of a run compose a config that reaches outside without being confirmed.
+
+        To be called before the run starts, because `rlrun train` trusts its words.
+        """
         plugins = sources.named_plugins(words)
         if plugins:  # composing may import them
             _check([Reach("plugins", plugins, CODE)], self.typed)
@@ -100,14 +103,14 @@ def _confirms(word: str, reach: Reach) -> bool:
 
 
 def _reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
-    """Yields how runs with this config reach outside."""
+    """Yields the settings with which runs with this config reach outside."""
     yield from reaches(values)
     if sources.is_preset_path(values["preset"] or ""):
         yield Reach("preset", values["preset"], "reads settings from a file")
 
 
 def _searched(values: Mapping[str, Any], space: Space) -> Iterator[Reach]:
-    """Yields how runs with this config reach outside with each value of a range."""
+    """Yields the values of ranges with which runs with this config reach outside."""
     for dimension in space.dimensions:
         for value in dimension.range.ends():
             if not isinstance(value, int | float):  # numbers reach nowhere

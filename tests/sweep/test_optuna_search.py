@@ -13,7 +13,7 @@ import pytest
 from rlrun import imports
 from rlrun.errors import ConfigError
 from rlrun.sweep.events import apply_all
-from rlrun.sweep.learned import OptunaSearch, rung_to_learn_from
+from rlrun.sweep.optuna_search import OptunaSearch, rung_to_learn_from
 from rlrun.sweep.ranges import Choice, Int, Log, Uniform
 from rlrun.sweep.search import ask_again, search
 from rlrun.sweep.settings import settings
@@ -45,7 +45,7 @@ def scored(trial: int, rung: int, score: float) -> dict[str, Any]:
 @pytest.mark.parametrize(("name", "suggestions"), [("tpe", 50), ("cmaes", 50), ("nsga2", 50), ("gp", 11)])
 def test_suggestions_equal_those_of_a_study_that_was_told_the_same_scores(name: str, suggestions: int) -> None:
     learned = OptunaSearch(name, SPACE, 3, suggestions)
-    trials = Trials([ENV], seeds=1, last=0)
+    trials = Trials([ENV], seeds=1, last_rung=0)
     study = optuna.create_study(direction="maximize")
     for number in range(suggestions):
         point = [*learned.ask(number, trials)]
@@ -62,7 +62,7 @@ def test_suggestions_equal_those_of_a_study_that_was_told_the_same_scores(name: 
 
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
 def test_restarted_search_goes_on_as_one_that_was_not_interrupted(name: str) -> None:
-    learned, trials, events = OptunaSearch(name, SPACE, 0, 24), Trials([ENV], seeds=1, last=0), []
+    learned, trials, events = OptunaSearch(name, SPACE, 0, 24), Trials([ENV], seeds=1, last_rung=0), []
     for first in range(0, 24, 4):  # four trials at a time
         points = [[*learned.ask(first + place, trials)] for place in range(4)]
         events.append({"event": "asked", "points": points, "values": [SPACE.values(point, {}) for point in points]})
@@ -76,7 +76,7 @@ def test_restarted_search_goes_on_as_one_that_was_not_interrupted(name: str) -> 
 
 def test_running_and_failed_trials_are_taken_into_account() -> None:
     learned = OptunaSearch("tpe", SPACE, 0, 9)
-    trials = Trials([ENV], seeds=1, last=0)
+    trials = Trials([ENV], seeds=1, last_rung=0)
     points = [[*search("random", SPACE, 0, 9).ask(number, trials)] for number in range(4)]
     trials.apply({"event": "asked", "points": points, "values": [{}] * 4})
     trials.apply(scored(0, 0, 2.0))
@@ -88,7 +88,7 @@ def test_running_and_failed_trials_are_taken_into_account() -> None:
 
 
 def test_samplers_see_the_highest_rung_with_enough_scores() -> None:
-    trials = Trials([ENV], seeds=1, last=1)
+    trials = Trials([ENV], seeds=1, last_rung=1)
     trials.apply({"event": "asked", "points": [[0.5]] * 3, "values": [{}] * 3})
     for number in range(3):
         trials.apply(scored(number, 0, number))
@@ -146,7 +146,7 @@ FUNCTIONS: list[tuple[Callable[[Sequence[float]], float], int]] = [
 def regret(name: str, function: Callable[[Sequence[float]], float], size: int, seed: int) -> float:
     """Returns the lowest value of 50 suggestions. All functions have the minimum 0."""
     space = Space([Dimension(f"x{place}", Uniform(0.0, 1.0), {}) for place in range(size)])
-    asking, trials = search(name, space, seed, 50), Trials([ENV], seeds=1, last=0)
+    asking, trials = search(name, space, seed, 50), Trials([ENV], seeds=1, last_rung=0)
     values = []
     for number in range(50):
         point = [*asking.ask(number, trials)]

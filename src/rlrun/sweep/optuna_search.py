@@ -1,9 +1,9 @@
 """Searches that learn from the scores so far, with Optuna's samplers (Akiba et al. 2019, arXiv 1907.10902).
 
-A study is built in memory for every trial, from the trials so far. CMA-ES and NSGA-II attach attributes to their
-trials, which are kept in memory too; a restarted driver repeats the calls of `ask` in the order of the journal, so
-nothing of Optuna is stored. As in BOHB (Falkner et al. 2018, arXiv 1807.01774), a sampler learns from the scores at the
-highest rung at which there are enough.
+For every new trial, an Optuna study is built in memory from the trials so far. CMA-ES and NSGA-II also need the
+attributes that they attach to earlier trials. These are kept in memory; a restarted driver computes them again, by the
+same calls of `ask` in the order of the journal, so nothing of Optuna is stored. As in BOHB (Falkner et al. 2018, arXiv
+1807.01774), a sampler learns from the scores at the highest rung at which there are enough.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ class OptunaSearch:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.name, self.space, self.seed, self.trials = name, space, seed, trials
         self.distributions = {dimension.key: _distribution(dimension.range) for dimension in space.dimensions}
-        self.has_history = name in ("cmaes", "nsga2")
-        self.attributes: dict[int, dict[str, object]] = {}  # that the sampler has attached, by trial
+        self.has_history = name in ("cmaes", "nsga2")  # whose samplers attach attributes
+        self.attributes: dict[int, dict[str, object]] = {}  # attributes that the sampler has attached, by trial
 
     def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         study = self.study(trials)
@@ -46,7 +46,7 @@ class OptunaSearch:
         return [_position(params[one.key], one.range) for one in self.space.dimensions]
 
     def sampler(self, trial: int) -> "BaseSampler":
-        """Returns the sampler of a trial, with a random stream of its own."""
+        """Returns the sampler that proposes a trial, with a random stream of its own."""
         stream = int(np.random.default_rng([self.seed, trial]).integers(2**32))
         return SAMPLERS[self.name](stream, self.trials)
 
@@ -60,7 +60,7 @@ class OptunaSearch:
             score = trial.score(rung)
             params = {one.key: _param(u, one.range) for one, u in zip(self.space.dimensions, trial.point, strict=True)}
             if score is None and trial.rung < rung:
-                continue  # it was paused before
+                continue  # it was paused before this rung
             known: dict[str, Any] = {"state": optuna.trial.TrialState.RUNNING}
             if score is not None:
                 known = {"value": _finite(score, trials, rung)}
@@ -80,8 +80,8 @@ class OptunaSearch:
 
 
 def rung_to_learn_from(trials: Trials, enough: int) -> int:
-    """Returns the highest rung at which enough trials have a score, or the first rung."""
-    for rung in range(trials.last, 0, -1):
+    """Returns the highest rung at which at least `enough` trials have a score, or the first rung."""
+    for rung in range(trials.last_rung, 0, -1):
         if sum(_is_measured(trial, rung) for trial in trials.trials) >= enough:
             return rung
     return 0
@@ -92,7 +92,7 @@ def _is_measured(trial: Trial, rung: int) -> bool:
 
 
 def _finite(score: float, trials: Trials, rung: int) -> float:
-    """Returns a score that a sampler takes: a failed trial counts as the worst that did not fail."""
+    """Returns a finite score: that of a failed trial is the lowest score of the others."""
     if score > WORST:
         return score
     scores = [trial.score(rung) for trial in trials.trials if _is_measured(trial, rung)]
@@ -100,30 +100,30 @@ def _finite(score: float, trials: Trials, rung: int) -> float:
 
 
 def _distribution(range: Range) -> "BaseDistribution":
-    """Returns the values that a sampler sees: the unit interval, on which every range is uniform, or positions in a
-    list."""
+    """Returns the distribution of a sampler's parameter: the index of a listed value, else a position in the unit
+    interval, on which every range is uniform."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(range, Choice):
-        return CategoricalDistribution([*_places(range)])
+        return CategoricalDistribution(_indices(range))
     if isinstance(range, Listed):
         return IntDistribution(0, len(range.values) - 1)
     return FloatDistribution(0.0, 1.0)
 
 
-def _places(listed: Listed) -> Sequence[int]:
-    return range(len(listed.values))
+def _indices(listed: Listed) -> list[int]:
+    return [*range(len(listed.values))]
 
 
 def _param(u: float, range: Range) -> float:
-    """Returns a sampler's value at u in [0, 1)."""
+    """Returns the sampler's parameter for the position u in [0, 1)."""
     if isinstance(range, Listed):
         return int(u * len(range.values))
     return u
 
 
 def _position(param: float, range: Range) -> float:
-    """The inverse of `_param`."""
+    """Returns the position in [0, 1) for a sampler's parameter; the inverse of `_param`."""
     if isinstance(range, Listed):
         return (param + 0.5) / len(range.values)
     return param
