@@ -11,7 +11,7 @@ import torch
 
 from rlrun.bench import pieces
 from rlrun.bench.measure import Figures, interleaved, measure, microseconds
-from rlrun.bench.pieces import Work, fill, loop, update_of
+from rlrun.bench.pieces import Work, build_update, fill, loop
 from rlrun.core.random import Stream
 
 RUNS = {  # without MuJoCo, which may be missing on GPU machines
@@ -43,7 +43,7 @@ def updates(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, W
     """Yields an update of every algorithm with every engine. The data are on the device."""
     for name, words in RUNS.items():
         for engine, more in engines.items():
-            how, work, _ = update_of(name, [*words, *more, f"device={device}"])
+            how, work, _ = build_update(name, [*words, *more, f"device={device}"])
             yield f"{how}, {engine}", work
 
 

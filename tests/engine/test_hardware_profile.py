@@ -1,6 +1,7 @@
 """The stored measurements of a machine, and the runs that use them. No test here measures time."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from rlrun.bench import hardware_profile as measuring
+from rlrun.bench import doctor_probe as measuring
 from rlrun.bench.probe import MachineProbe
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
@@ -126,10 +127,25 @@ def test_resume_keeps_the_engine_of_the_run(before: str, tmp_path: Path, monkeyp
 def test_compile_from_is_the_step_where_compiling_pays_off() -> None:
     # 100 of 400 us saved, 10 / 64 updates per step: 3.2 s are saved after 204,800 steps
     found = {"ppo replayed us": 400.0, "ppo compiled us": 300.0, "ppo compiling s": 3.2}
-    assert measuring.pays_from(found, "ppo") == 210_000
-    assert measuring.pays_from(found | {"ppo compiled us": 370.0}, "ppo") is None, "too little is saved for other bits"
-    assert measuring.pays_from(found | {"ppo compiled us": 500.0}, "ppo") is None
-    assert measuring.pays_from({"ppo replayed us": 400.0}, "ppo") is None, "nothing could be compiled"
+    assert measuring.break_even_steps(found, "ppo") == 210_000
+    assert measuring.break_even_steps(found | {"ppo compiled us": 370.0}, "ppo") is None, "saves too little"
+    assert measuring.break_even_steps(found | {"ppo compiled us": 500.0}, "ppo") is None
+    assert measuring.break_even_steps({"ppo replayed us": 400.0}, "ppo") is None, "nothing could be compiled"
+
+
+@pytest.mark.parametrize("before", [None, "somewhere"])
+def test_compiler_cache_of_the_user_is_used_again_after_the_probe(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(measuring.CACHE, raising=False)
+    if before is not None:
+        monkeypatch.setenv(measuring.CACHE, before)
+    seen = []
+    monkeypatch.setattr(measuring, "gemm", lambda: seen.append(os.environ[measuring.CACHE]) or {})
+    monkeypatch.setattr(measuring, "engines", dict)
+    monkeypatch.setattr(measuring, "threads", dict)
+    measuring.probe()
+    assert os.environ.get(measuring.CACHE) == before != seen[0]
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

@@ -84,11 +84,13 @@ def rates(work: Callable[[], object], seconds: float, steps: int) -> Figures:
     steps: number of steps that one call takes.
     """
     count = max(1, int(seconds / max(microseconds(work, 0.0, time.perf_counter) / 1e6, 1e-6)))
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall_began = time.perf_counter()
+    cpu_began = time.process_time()
     for _ in range(count):
         work()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"steps/s": steps * count / max(wall, 1e-9), "steps/cpu-s": steps * count / max(cpu, 1e-9)}
+    wall_s = time.perf_counter() - wall_began
+    cpu_s = time.process_time() - cpu_began
+    return {"steps/s": steps * count / max(wall_s, 1e-9), "steps/cpu-s": steps * count / max(cpu_s, 1e-9)}
 
 
 def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
@@ -116,15 +118,15 @@ def measure(
     probes = [MachineProbe.take()]
     found = figures()
     probes.append(MachineProbe.take())
-    about = versions(), probes, began
-    made = []
+    installed = versions()
+    records = []
     for name, rounds in found.items():
-        one_case, one_library = name, library
-        if case:
-            one_case, one_library = case, name
+        record_case = case or name
+        record_library = name if case else library
         for unit in rounds[0]:
-            made.append(record(kind, one_case, one_library, unit, [each[unit] for each in rounds], *about))
-    for one in made:
+            values = [figures_of_round[unit] for figures_of_round in rounds]
+            records.append(record(kind, record_case, record_library, unit, values, installed, probes, began))
+    for one in records:
         spread = f"({one.low:.1f} to {one.high:.1f})"
         if one.noisy:
             spread += "  NOISY: not a valid result"
@@ -132,7 +134,7 @@ def measure(
     if results:
         results.parent.mkdir(parents=True, exist_ok=True)
         with results.open("a") as file:
-            file.writelines(json.dumps(one.as_json()) + "\n" for one in made)
+            file.writelines(json.dumps(one.as_json()) + "\n" for one in records)
 
 
 def versions() -> dict[str, str]:

@@ -20,6 +20,8 @@ RUNS = {
 MANY = 4096  # number of environments that simulators step at once
 READ_EVERY = 256  # vector steps after which the episodes of simulators that have ended are read
 WARMUP = 600  # steps that a loop collects before measurements
+LEARNING = [f"algo.loop.warmup_steps={WARMUP - 20}"]  # so that updates run in the last 20 of these steps
+FILLING = ["algo.loop.warmup_steps=100000"]  # so that no updates run
 
 
 def loop(words: list[str]) -> Any:
@@ -44,10 +46,10 @@ def update(*names: str) -> Iterator[tuple[str, Work]]:
 
 def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
     """Returns label, update and agent of an algorithm in `RUNS`. words: further settings."""
-    return update_of(name, [*RUNS[name], *words])
+    return build_update(name, [*RUNS[name], *words])
 
 
-def update_of(name: str, words: list[str]) -> tuple[str, Work, object]:
+def build_update(name: str, words: list[str]) -> tuple[str, Work, object]:
     """Returns label, update and agent of a run with these settings. name: an algorithm in `RUNS`."""
     from rlrun.buffers.minibatches import minibatches
 
@@ -56,8 +58,9 @@ def update_of(name: str, words: list[str]) -> tuple[str, Work, object]:
         rollout = run.agent.advantages(run.batch)
         batch = next(minibatches(rollout, 1, 64, run.agent.shuffle))[0]
         return "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch), run.agent
-    run = loop([*words, f"algo.loop.warmup_steps={WARMUP - 20}"])
-    batch, ctx = run.buffer.sample(run.cfg.batch_size), run.context(run.buffer)
+    run = loop([*words, *LEARNING])
+    batch = run.buffer.sample(run.cfg.batch_size)
+    ctx = run.context(run.buffer)
     return f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx), run.agent
 
 
@@ -66,7 +69,7 @@ def act() -> Iterator[tuple[str, Work]]:
     for name in RUNS:
         words = [*RUNS[name]]
         if name != "ppo":
-            words.append("algo.loop.warmup_steps=100000")
+            words += FILLING
         run = loop(words)
         how = f"act {name}, {run.env.num_envs} env"
         yield f"{how}, exploring", partial(run.agent.act, run.obs, run.carry, explore=True)
@@ -85,13 +88,11 @@ def replay() -> Iterator[tuple[str, Work]]:
     """Yields sampling from full replay buffers, uniform and prioritised."""
     import torch
 
-    uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
+    uniform = loop([*RUNS["sac"], *FILLING]).buffer
     fill(uniform.ring)
     yield "replay sample 256 of 1M", partial(uniform.sample, 256)
-    prioritized = loop(
-        ["algo=prioritized_dqn", "env=CartPole", "preset=none", "algo.buffer.capacity=1000000",
-         "algo.loop.warmup_steps=100000"]
-    ).buffer  # fmt: skip
+    words = ["algo=prioritized_dqn", "env=CartPole", "preset=none", "algo.buffer.capacity=1000000"]
+    prioritized = loop([*words, *FILLING]).buffer
     fill(prioritized.ring)
     prioritized.tree.set(torch.arange(prioritized.ring.capacity), 1.0)
     yield "replay prioritized sample 256 of 1M and update", partial(sample_and_update, prioritized)
@@ -154,7 +155,7 @@ def step_and_read(env: Any, action: Any) -> None:
 def tick() -> Iterator[tuple[str, Work]]:
     """Yields ticks of a loop: acting, a step, and the updates that are due."""
     for name in ("sac", "td3", "dqn"):
-        run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}"])
+        run = loop([*RUNS[name], *LEARNING])
         yield f"tick {name}", run.tick
 
 

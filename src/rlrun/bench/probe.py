@@ -5,6 +5,7 @@ If the speed of matrix products changed in between, the measurement is marked as
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from rlrun.operating_system import load_average
@@ -48,7 +49,7 @@ class MachineProbe:
         return {name: round(value, 2) for name, value in asdict(self).items()}
 
 
-def _seconds(work: object) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
-    work()  # type: ignore[operator]
+    work()
     return time.perf_counter() - began

@@ -79,12 +79,12 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
 def _probe() -> None:
     """Measures this machine and prints the results. Saves them unless other programs affected them."""
-    from rlrun.bench import hardware_profile
+    from rlrun.bench import doctor_probe
     from rlrun.bench.probe import MachineProbe
 
     print("measuring for a minute or two; do not run other programs meanwhile", flush=True)
     before = MachineProbe.take()
-    profile = hardware_profile.probe()
+    profile = doctor_probe.probe()
     for name, value in profile.measured.items():
         print(f"{name:32} {value:12,.1f}")
     if MachineProbe.unsteady([before, MachineProbe.take()]):

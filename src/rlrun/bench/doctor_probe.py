@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 from rlrun.bench.measure import interleaved, microseconds
 from rlrun.bench.pieces import Work, one_update
 from rlrun.engine import matmul_backend
+from rlrun.engine.accelerate import MatmulBackend
 from rlrun.engine.hardware_profile import LOOPS, HardwareProfile
 from rlrun.engine.inductor import InductorKernel
 
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # environment variable that names the folder of compiled kernels
 GAIN = 0.1  # fraction of an update's time that compiling must save, because it changes the bits of the results
-UPDATES_PER_STEP = {"ppo": 10 / 64, "sac": 1.0}  # in the measured runs
+UPDATES_PER_STEP = {"ppo": 10 / 64, "sac": 1.0}  # ppo: every step is in 10 epochs of minibatches of 64
 SIZES = ((64, 64, 64), (64, 256, 256), (256, 256, 256), (32, 3136, 512), (512, 512, 512))  # rows, inputs, outputs
 SECONDS, REPEATS = 0.3, 5
 
@@ -27,34 +30,46 @@ Measured = dict[str, float]  # name that ends with the unit -> value
 
 def probe() -> HardwareProfile:
     """Measures this machine. Takes one to two minutes, because kernels are compiled with an empty compiler cache."""
-    with tempfile.TemporaryDirectory() as fresh:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = fresh
+    with empty_compiler_cache():
         measured = {**gemm(), **engines(), **threads()}
-    compile_from = {loop: pays_from(measured, algo) for loop, algo in LOOPS.items()}
+    compile_from = {loop: break_even_steps(measured, algo) for loop, algo in LOOPS.items()}
     return HardwareProfile.of(compile_from, measured)
 
 
-def pays_from(measured: Measured, algo: str) -> int | None:
-    """Returns the number of steps from which compiled updates save more time than compiling takes.
+@contextmanager
+def empty_compiler_cache() -> Iterator[None]:
+    """A context in which torch's compiler finds no kernels that were compiled before."""
+    before = os.environ.get(CACHE)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ[CACHE] = folder
+            yield
+    finally:
+        os.environ.pop(CACHE, None)
+        if before is not None:
+            os.environ[CACHE] = before
+
+
+def break_even_steps(measured: Measured, algo: str) -> int | None:
+    """Returns the number of environment steps from which compiled updates save more time than compiling takes.
 
     The number is rounded up to a multiple of 10,000. It is None if compiled updates save too little, or if nothing was
     compiled.
     """
-    if (compiled := measured.get(f"{algo} compiled us")) is None:
+    compiled = measured.get(f"{algo} compiled us")
+    if compiled is None:
         return None
     replayed = measured[f"{algo} replayed us"]
     saved = replayed - compiled
     if saved < GAIN * replayed:
         return None
     steps = measured[f"{algo} compiling s"] / (saved * 1e-6 * UPDATES_PER_STEP[algo])
-    return int(-(-steps // 10_000) * 10_000)
+    return math.ceil(steps / 10_000) * 10_000
 
 
 def engines() -> Measured:
-    """Measures the CPU microseconds of replayed and of compiled updates, and the seconds of compiling.
-
-    Without a working compiler, only the replayed updates are measured.
-    """
+    """Measures the CPU microseconds of updates with recorded kernels (trainer.engine=auto) and with compiled ones, and
+    the seconds of compiling. Without a working compiler, only those with recorded kernels are measured."""
     found: Measured = {}
     for algo in LOOPS.values():
         replayed, _, replayed_s = built(algo, "auto")
@@ -79,7 +94,7 @@ def built(algo: str, engine: str) -> tuple[Work, nn.Module, float]:
 
 def threads() -> Measured:
     """Measures SAC's update in wall-clock microseconds with one and two threads, on an otherwise idle machine."""
-    work = one_update("sac")[1]
+    _, work, _ = one_update("sac")
 
     def work_on(count: int) -> None:
         torch.set_num_threads(count)
@@ -96,11 +111,7 @@ def threads() -> Measured:
 def gemm() -> Measured:
     """Measures the GFLOP/s of matrix products on one thread, by size, precision and library."""
     torch.set_num_threads(1)
-    return {name: flops / us / 1e3 for name, flops, us in products_timed()}
-
-
-def products_timed() -> Iterator[tuple[str, float, float]]:
-    """Yields (name, floating-point operations, CPU microseconds) of one product for each size and library."""
+    found: Measured = {}
     for rows, inputs, outputs in SIZES:
         first = torch.randn(rows, inputs)
         second = torch.randn(inputs, outputs)
@@ -111,7 +122,8 @@ def products_timed() -> Iterator[tuple[str, float, float]]:
         if matmul_backend.onednn_from() < math.inf:
             works["fp32 onednn"] = partial(through_onednn, first, second)
         for library, us in medians(works, time.process_time, 0.02).items():
-            yield f"{rows}x{inputs}x{outputs} {library} gflops", 2.0 * rows * inputs * outputs, us
+            found[f"{rows}x{inputs}x{outputs} {library} gflops"] = 2.0 * rows * inputs * outputs / us / 1e3
+    return found
 
 
 def through_onednn(first: Tensor, second: Tensor) -> Tensor:
@@ -123,10 +135,10 @@ def through_onednn(first: Tensor, second: Tensor) -> Tensor:
 def medians(works: dict[str, Work], clock: Callable[[], float], seconds: float = SECONDS) -> Measured:
     """Returns the median microseconds per call of each work, by name.
 
-    The works are timed in turns, for `seconds` each.
+    The works take turns: in each of `REPEATS` rounds, each of them is called for `seconds`.
     """
     timed = {name: partial(microseconds, work, seconds, clock) for name, work in works.items()}
-    return {name: round(statistics.median(each), 1) for name, each in interleaved(timed, REPEATS).items()}
+    return {name: round(statistics.median(values), 1) for name, values in interleaved(timed, REPEATS).items()}
 
 
 def is_compiled(agent: nn.Module) -> bool:
@@ -134,7 +146,8 @@ def is_compiled(agent: nn.Module) -> bool:
     found = []
     for part in agent.modules():
         for value in vars(part).values():
-            for each in (value, getattr(value, "method", None)):
-                if isinstance(each, InductorKernel):
-                    found.append(each)
+            if isinstance(value, MatmulBackend):
+                value = value.method
+            if isinstance(value, InductorKernel):
+                found.append(value)
     return bool(found) and not any(kernel.refused or kernel.failed for kernel in found)
