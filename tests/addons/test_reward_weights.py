@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from rlrun.addons.rewards import weighted
+from rlrun.addons.rewards import reward_weight_addons
 from rlrun.addons.rewards.normalise import NormaliseRewards
 from rlrun.errors import ConfigError
 from rlrun.settings import registry
@@ -134,7 +134,7 @@ def test_lagrangian_measure_evaluation_uses_the_mean_of_evaluations() -> None:
 
 def test_lagrangian_measure_evaluation_requires_evaluations() -> None:
     with pytest.raises(ConfigError, match=r"algo\.reward_weights\.measure=evaluation: .* trainer\.eval_every=0"):
-        weighted(LAGRANGIAN | {"measure": "evaluation"}, SPEC, evaluates=False)
+        reward_weight_addons(LAGRANGIAN | {"measure": "evaluation"}, SPEC, evaluates=False)
 
 
 def test_lagrangian_objective_sums_components_without_threshold() -> None:
@@ -173,10 +173,10 @@ def test_reward_weights_refuse_invalid_settings(changes: dict[str, Any], text: s
 
 def test_reward_weights_are_refused_for_scalar_rewards() -> None:
     one = Spec(BOX, BOX, 2)
-    assert weighted({"name": "fixed", "weights": None}, one, evaluates=True) == []
+    assert reward_weight_addons({"name": "fixed", "weights": None}, one, evaluates=True) == []
     for values in ({"name": "fixed", "weights": [2.0]}, LAGRANGIAN):
         with pytest.raises(ConfigError, match=rf"algo\.reward_weights={values['name']} needs a reward vector"):
-            weighted(values, one, evaluates=True)
+            reward_weight_addons(values, one, evaluates=True)
 
 
 def test_reward_normalisation_scales_each_component() -> None:

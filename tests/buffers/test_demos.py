@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from rlrun.buffers.demo_lines import beside, episode, transitions
+from rlrun.buffers.demo_lines import episode, transitions, with_lines
 from rlrun.buffers.demos import Demos, cut, priorities
 from rlrun.buffers.replay import Reading
 from rlrun.errors import ConfigError, RunError
@@ -162,7 +162,7 @@ def rollout(time: int, envs: int) -> dict[str, Any]:
 
 def test_demo_lines_beside_appends_demonstrations_to_a_rollout() -> None:
     demos = [demo(0.0, 1.0, 2.0, obs=10.0), demo(5.0, 6.0, terminated=False, obs=20.0)]
-    mixed = beside(rollout(4, 2), joined([transitions(one) for one in demos]))
+    mixed = with_lines(rollout(4, 2), joined([transitions(one) for one in demos]))
     assert mixed["reward"].shape == (4, 4)
     lines = {key: value[:, 2:].transpose(0, 1).flatten(0, 1).squeeze(-1).tolist() for key, value in mixed.items()}
     assert lines["obs"][:5] == [10, 11, 12, 20, 21] and lines["next_obs"][:5] == [11, 12, 13, 21, 22]
@@ -172,11 +172,11 @@ def test_demo_lines_beside_appends_demonstrations_to_a_rollout() -> None:
     assert lines["truncated"][:5] == [False, False, False, False, True]
     assert lines["first"][:5] == [True, False, False, True, False]
     assert lines["log_prob"] == [0.0] * 8 and mixed["shown"].sum(0).tolist() == [0, 0, 4, 4]
-    assert beside(rollout(4, 2), None)["shown"].shape == (4, 2)
+    assert with_lines(rollout(4, 2), None)["shown"].shape == (4, 2)
 
 
 def test_demo_lines_episode_recovers_a_demonstration() -> None:
-    mixed = beside(rollout(3, 1), transitions(demo(0.0, 1.0, 2.0, obs=10.0)))
+    mixed = with_lines(rollout(3, 1), transitions(demo(0.0, 1.0, 2.0, obs=10.0)))
     back = episode({key: value[:, 1] for key, value in mixed.items()})
     assert back["obs"].flatten().tolist() == [10, 11, 12, 13]
     assert back["reward"].tolist() == [0, 1, 2] and back["terminated"] is True

@@ -41,7 +41,7 @@ def normalisers(cfg: NormalizeConfig, spec: Spec, gamma: float | None) -> list[A
 class NormaliseObservations(Addon):
     """The agent acts on and learns from normalised observations; buffers store raw ones.
 
-    Of a Dict, the entries are normalised that are vectors of floats. Collected observations enter the statistics only
+    Of a Dict, only the entries that are vectors of floats are normalised. Collected observations enter the statistics
     after the next update. Acting in a rollout and learning from it therefore use the same statistics, and the
     probability ratio of PPO's first minibatch is exactly 1.
     """

@@ -1,6 +1,8 @@
 """Conversion between rollouts and demonstrations: turns an episode into a demonstration, and appends demonstrations to
 a rollout as additional environment columns, called time lines here."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -20,19 +22,19 @@ def episode(rows: Batch) -> Demo:
     }
 
 
-def beside(rollout: Batch, rows: Batch | None) -> Batch:
+def with_lines(rollout: Batch, rows: Batch | None) -> Batch:
     """Returns the rollout [time, env + n, ...] with n additional time lines that hold rows of demonstrations.
 
     rows [steps, ...]: demonstrations one after the other, as `transitions` returns them; None for no demonstrations.
     The entry `shown` of the result is True in the rows of demonstrations. Their log_prob is 0, because the demonstrator
-    counts as deterministic. Entries that the demonstrations lack are left out, such as the walk of exploration noise.
+    counts as deterministic. Entries that `rows` lacks are left out, such as the state of exploration noise.
     """
     collected = rollout | {"shown": torch.zeros_like(rollout["terminated"])}
     if rows is None:
         return collected
     collected = {key: value for key, value in collected.items() if key in rows}
     time = len(rollout["weight"])
-    count = -(-len(rows["reward"]) // time)  # rounded up
+    count = math.ceil(len(rows["reward"]) / time)
     return mapped(_appended, collected, folded(rows, count, time))
 
 

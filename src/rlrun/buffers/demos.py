@@ -96,9 +96,9 @@ class Demos(nn.Module):
         return self.cfg.reward_threshold
 
     def follow_schedules(self) -> None:
-        """Adds the changes of the settings rho and phi since the last call, which their schedules make.
+        """Adds to rho and phi what their schedules have changed since the last call.
 
-        Raises RunError if both together reach 1, because a draw of nothing would never end the demonstrations.
+        Raises RunError if the scheduled values sum to 1 or more, because every draw would then be a demonstration.
         """
         rho, phi = float(self.cfg.rho), float(self.cfg.phi)
         if rho + phi >= 1:

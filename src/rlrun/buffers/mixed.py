@@ -11,10 +11,9 @@ from rlrun.types import Batch, Metrics, Obs, Step
 class Mixed(nn.Module):
     """Combines two buffers: `collected` stores new transitions, `recorded` holds those of the data sets.
 
-    Off-policy losses are weighted means over the rows of a batch. With all weights doubled, the loss of a mixed batch
-    is the sum of the losses of its two halves, so one gradient step learns from both. This works for any algorithm that
-    learns from single transitions.
-    `shown` is 1 for recorded transitions.
+    Off-policy losses are means of weight * loss over the rows of a batch. A mixed batch has doubled weights, so its
+    loss is the sum of the losses of its two halves, and one gradient step learns from both. This works for any
+    algorithm that learns from single transitions. The entry `shown` of a batch is 1 in recorded rows, 0 in collected.
     """
 
     def __init__(self, collected: Replay, recorded: Replay):
@@ -68,17 +67,17 @@ class Mixed(nn.Module):
         return batch
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
-        """Passes the TD errors that the agent returned to the buffer that each row came from."""
+        """Passes the errors [batch] that the agent returned to the buffers from which their rows were sampled."""
         if not isinstance(out, tuple):
             return
-        metrics, priority = out
+        metrics, error = out
         if not self.online:
-            self.recorded.feedback({"index": batch["index"]}, (metrics, priority))
+            self.recorded.feedback({"index": batch["index"]}, (metrics, error))
             return
         collected_index, recorded_index = batch["index"].chunk(2)
-        collected_priority, recorded_priority = priority.chunk(2)
-        self.collected.feedback({"index": collected_index}, (metrics, collected_priority))
-        self.recorded.feedback({"index": recorded_index}, (metrics, recorded_priority))
+        collected_error, recorded_error = error.chunk(2)
+        self.collected.feedback({"index": collected_index}, (metrics, collected_error))
+        self.recorded.feedback({"index": recorded_index}, (metrics, recorded_error))
 
     def clear(self) -> None:
         """Removes all transitions from both buffers."""

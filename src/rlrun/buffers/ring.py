@@ -17,8 +17,10 @@ class RingBuffer(Module):
     """Named fields of `capacity` rows. Row numbers are absolute: row i is stored at place i modulo capacity.
 
     The state dict holds `total`, but not the rows. The snapshot store copies rows with `read`, in segments, so the cost
-    of a snapshot depends only on the number of new rows. `setting` is the config key to name in the error if the rows
-    do not fit into memory. Fields named in `compressed` are images, whose rows take less memory than that (LZ4).
+    of a snapshot depends only on the number of new rows.
+
+    compressed: names of the fields, all of images, that are stored as LZ4 blocks. setting: the config key that the
+    error names if the rows of the other fields do not fit into memory.
     """
 
     def __init__(

@@ -5,11 +5,7 @@ The transition of environment `env` in vector step `row` has the unique flat ind
 The next transition of the same environment has flat_index + num_envs. New rows overwrite the oldest ones; a transition
 is stored at
     storage_index = flat_index modulo (capacity in rows * num_envs)
-
-Example: flat indices of four steps of two environments. Environment 0 terminates at row 1.
-    row              0   1   2   3
-    environment 0    0   2   4   6
-    environment 1    1   3   5   7
+`buffers/replay.py` has an example.
 """
 
 from collections.abc import Mapping
@@ -102,7 +98,7 @@ class StoredRows(Module):
         step: Step,
         extras: Batch,
     ) -> None:
-        """Stores one vector step with the extras that `extras` names; missing extras are stored as 0."""
+        """Stores one vector step. Of `extras`, only those that `self.extras` names; missing ones are stored as 0."""
         values = {
             "action": action,
             "reward": step.reward,

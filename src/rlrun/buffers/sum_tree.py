@@ -1,5 +1,7 @@
 """Sampling of indices in proportion to their priorities, with a few vector operations on any device."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -79,4 +81,4 @@ class SumTree(Module):
 
 def _groups(count: int) -> int:
     """Returns the number of groups of WIDTH nodes that hold `count` nodes."""
-    return -(-count // WIDTH)
+    return math.ceil(count / WIDTH)

@@ -34,11 +34,15 @@ class EpisodesFile(Callback):
     def on_start(self) -> None:
         self.path = self.run.path / "episodes.csv"
         rewards = self.run.loop.env.spec.reward_dim
-        returns = ["return"] if rewards == 1 else [f"return_{index}" for index in range(rewards)]
+        returns = ["return"]
+        if rewards > 1:
+            returns = [f"return_{index}" for index in range(rewards)]
         kept = [",".join([*COLUMNS, *returns]).encode() + b"\n"]
         if self.count and self.path.exists():
             header, *lines = islice(files.read_lines(self.path), 1 + self.count)
-            kept += map(with_new_columns, lines) if header == OLD_HEADER else lines
+            if header == OLD_HEADER:
+                lines = [with_new_columns(line) for line in lines]
+            kept += lines
         earlier_s = float(kept[-1].split(b",")[2]) if len(kept) > 1 else 0.0
         self.started = time.monotonic() - earlier_s
         replace_file(self.path, kept)
@@ -49,7 +53,8 @@ class EpisodesFile(Callback):
         wall_s = round(time.monotonic() - self.started, 3)
         end = [self.episode.terminated, self.episode.success_fraction]
         values = [self.count, self.run.loop.steps, wall_s, length, *end, *components]
-        self.lines.append(",".join("" if value is None else str(value) for value in values) + "\n")
+        cells = ["" if value is None else str(value) for value in values]
+        self.lines.append(",".join(cells) + "\n")
 
     def on_row(self, row: object) -> None:
         self.write()

@@ -112,6 +112,9 @@ class Agent(Requires, nn.Module):
         raise NotImplementedError
 
     def update(self, batch: Any, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
-        """Learns from a batch and returns metrics such as `loss/actor`, optionally with new priorities [batch] for
-        prioritised replay."""
+        """Learns from a batch and returns metrics such as `loss/actor`.
+
+        May also return the absolute errors [batch], or [time * batch], from which prioritised replay computes new
+        priorities.
+        """
         raise NotImplementedError

@@ -26,10 +26,10 @@ class Graphed(Taped):
     """
 
     def _record(self, key: object, inputs: list[Tensor], args: object, kwargs: object) -> object:
-        """Records the call on the stream of captures, which the graph of its gradients, kept in the record, belongs to.
+        """Records the call on the stream of captures.
 
-        Autograd accumulates a gradient on the stream on which its graph was first used, and no capture may wait for
-        another stream.
+        The recording keeps autograd's graph of this call, which accumulates gradients on the stream on which it was
+        first used. A capture must not wait for another stream.
         """
         with on_stream_of_captures():
             return super()._record(key, inputs, args, kwargs)
@@ -43,7 +43,7 @@ class Graphed(Taped):
         with Recorder():  # while a recorder is active, kernels that this kernel calls run as written
             try:
                 replay, outputs = capture(lambda: self.method(*graph_args, **graph_kwargs), generators_of(calls))
-            except RuntimeError as error:  # it leaves the generators of the device unusable, so the run must end
+            except RuntimeError as error:  # a failed capture leaves the device's generators unusable: the run must end
                 name = f"{type(self.module).__name__}.{self.method.__name__}"
                 why = f"{name} cannot be captured ({reason(error)}); resume with trainer.engine=eager"
                 raise RunError(f"trainer.engine=cudagraph: {why}") from error

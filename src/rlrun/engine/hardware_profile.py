@@ -104,7 +104,7 @@ def chosen(loop: str, network: str, total_steps: int, device: torch.device) -> C
 
 
 def resumed(engine: Engine, before: str | None) -> Engine:
-    """Returns the engine of a resumed run: `auto` means the same one as when the run began.
+    """Returns the engine of a resumed run: for `auto`, the one with which the run began.
 
     before: the engine in the run's meta.json.
     """

@@ -85,7 +85,8 @@ class InductorKernel(Taped):
     """A kernel that is compiled at its first call with each kind of arguments (their shapes and types).
 
     Its results differ from the original kernel's in the last bits, so they are not compared as in `Taped`. For the same
-    reason it never runs as written because Python values change: it is compiled again, as in a run that is resumed.
+    reason, a kernel whose Python values change often does not run as written, as in `Taped`: it is compiled again after
+    each change, as in a run that is resumed.
     """
 
     script = InductorScript

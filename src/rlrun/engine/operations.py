@@ -26,6 +26,7 @@ SHAPED = {
     aten.new_ones.default,
 }  # fmt: skip
 
+# names of operations that are replayed as functions of torch, and as methods of torch.Tensor
 FUNCTIONS = {
     "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bitwise_not", "bmm", "cat", "clamp", "cumsum",
     "div", "eq", "exp", "expm1", "gather", "ge", "gt", "index_select", "le", "log", "log1p", "logsumexp", "lt",

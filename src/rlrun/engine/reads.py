@@ -36,10 +36,10 @@ from torch import Tensor, nn
 from rlrun.core.random import Stream
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
-CONSTANT = (*PLAIN, Tensor, Space)  # what holds no Python values that change
-REGISTRIES = ("_parameters", "_buffers", "_modules")  # in which nn.Module keeps attributes
+CONSTANT = (*PLAIN, Tensor, Space)  # types whose objects hold no Python values that change
+REGISTRIES = ("_parameters", "_buffers", "_modules")  # dicts in which nn.Module keeps attributes
 TORCH = str(Path(torch.__file__).parent)
-BY_TEXT = {"getattr", "hasattr", "vars", "__dict__"}  # what reads attributes by a text
+BY_TEXT = {"getattr", "hasattr", "vars", "__dict__"}  # names in code that reads attributes whose names are texts
 MISSING = object()
 
 UNCHANGED = """
@@ -55,10 +55,10 @@ class Running:
     """A context that notes which Python functions run, and the objects in their local variables."""
 
     def __init__(self) -> None:
-        self.globals: dict[CodeType, dict[str, object]] = {}  # those of every function that ran
+        self.globals: dict[CodeType, dict[str, object]] = {}  # globals of every function that ran
         self.texts: dict[CodeType, set[str]] = {}  # names that functions may pass to `getattr` and its like
         self.holding: dict[int, set[CodeType]] = {}  # id of an object -> functions that had it in a local variable
-        self.alive: list[object] = []  # so that an id stays unique
+        self.alive: list[object] = []  # keeps the objects alive, so that their ids stay unique
 
     def __enter__(self) -> "Running":
         self.outer = sys.getprofile()
@@ -67,7 +67,7 @@ class Running:
 
     def __exit__(self, *error: object) -> None:
         sys.setprofile(None)
-        if isinstance(self.outer, Profile):  # which Python 3.11 cannot set again
+        if isinstance(self.outer, Profile):  # `sys.setprofile` of Python 3.11 does not take it
             self.outer.enable()
         else:
             sys.setprofile(self.outer)

@@ -19,7 +19,8 @@ class Call:
         self.out = out
         self.given = leaves((args, kwargs))
         self.results = leaves(out)
-        self.changes: bool = op._schema.is_mutable
+        self.changes: bool = op._schema.is_mutable  # whether it writes to one of its arguments
+        # whether equal arguments always give an equal result, and nothing else happens
         self.repeats = not self.changes and torch.Tag.nondeterministic_seeded not in op.tags
         self.changed: list[Tensor] = []  # arguments that the operation writes to
         for position, argument in enumerate(op._schema.arguments):
@@ -89,7 +90,7 @@ def written(calls: list[Call], inputs: list[Tensor]) -> dict[int, Tensor]:
             if memory(tensor) not in made:
                 found.setdefault(memory(tensor), whole(tensor))
         given = set(map(memory, call.given))
-        if call.op is torch.ops.aten.lift_fresh.default:  # its argument is a number converted to a tensor
+        if call.op is torch.ops.aten.lift_fresh.default:  # its argument is a new tensor, made from a number
             made |= given
         made |= set(map(memory, call.results)) - given
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlrun.buffers.demo_lines import beside, episode, transitions
+from rlrun.buffers.demo_lines import episode, transitions, with_lines
 from rlrun.buffers.demos import Demo
 from rlrun.core.collector import check_ends
 from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations, read, write
@@ -53,7 +53,7 @@ class Demonstrations(OnPolicy):
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
         demos = self.draw(rollout)
-        self.batch = batch = self.addons.relabel(beside(rollout, self.replay(demos)))
+        self.batch = batch = self.addons.relabel(with_lines(rollout, self.replay(demos)))
         self.clock.lap("sample")
         learned: Any = self.agent.update(batch, ctx)
         metrics, value = learned  # value: what the critic predicted for every row, [time, env + n]

@@ -51,7 +51,7 @@ class OffPolicy(Loop):
         self.offline_updates = 0  # updates before the first transition, each a step of the run (loops/hybrid.py)
         self.emptied_at = 0  # `collected` when `refill` emptied the buffer; 0: never
         self.paused_steps = 0  # transitions that fill the buffer again, for which no updates become due
-        # of `integrate_rate`
+        # state of `integrate_rate`:
         self.rate: float | None = None  # the last value of `updates_per_step`; None before the first tick
         self.rate_steps = 0  # transitions after `start_update` with earlier values
         self.rate_updates = 0.0  # updates for these transitions
@@ -132,7 +132,7 @@ class OffPolicy(Loop):
         out = self.agent.update(batch, ctx)
         metrics: Metrics
         if isinstance(out, tuple):
-            metrics, _ = out  # new priorities, which `feedback` reads
+            metrics, _ = out  # the rest is for `feedback`
         else:
             metrics = out
         metrics = metrics | self.addons.update(batch, ctx)

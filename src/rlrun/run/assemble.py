@@ -11,8 +11,8 @@ from gymnasium.spaces import flatdim
 from rlrun import engine, memory
 from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
-from rlrun.addons.rewards import weighted
-from rlrun.addons.rewards.total import rewarding
+from rlrun.addons.rewards import reward_weight_addons
+from rlrun.addons.rewards.total import intrinsic_addons
 from rlrun.buffers.replay import Reading
 from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
@@ -30,11 +30,11 @@ from rlrun.loops.around import around_algorithm, buffer_settings
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.schedules.curriculum import Curriculum
-from rlrun.schedules.numbers import BESIDE, Schedules
+from rlrun.schedules.numbers import OTHER_PARTS, Schedules
 from rlrun.settings import Discounted, NStepReturns, Requires, registry
 from rlrun.types import MASK, Spec
 
-AROUND = ("schedule", *BESIDE)  # sections of `algo` that are no settings of the agent
+AROUND = ("schedule", *OTHER_PARTS)  # sections of `algo` that are no settings of the agent
 ROWS, FLOAT_BYTES = 64, 4
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
@@ -108,13 +108,13 @@ def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device
     addons = Addons(normalisers(config.env.normalize, spec, gamma))
     weights = config.algo.get("reward_weights")
     if weights:
-        addons += weighted(weights, spec, evaluates)
+        addons += reward_weight_addons(weights, spec, evaluates)
     for name in ("representation", "goals"):
         addon = build_addon(config, name, addons.spec(spec), device)
         if addon is not None:
             addons.append(addon)
     intrinsic = build_addon(config, "intrinsic", addons.spec(spec), device)
-    addons += rewarding(addons.reward_modules, intrinsic, spec, replays, n_step)
+    addons += intrinsic_addons(addons.reward_modules, intrinsic, spec, replays, n_step)
     return addons
 
 

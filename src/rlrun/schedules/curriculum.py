@@ -39,11 +39,11 @@ class ParameterSchedule:
 
 
 class Parameter:
-    """One parameter. `observe` receives the results of episodes, `value` returns the current value."""
+    """A scheduled parameter. `observe` receives the results of episodes, `value` returns the current value."""
 
     def __init__(self, name: str, cfg: ParameterSchedule):
         self.name, self.cfg = name, cfg
-        self.stage = 0
+        self.stage = 0  # index of the current value; only with `by_results`
         self.results: deque[float] = deque(maxlen=cfg.episodes)  # results of the episodes in this stage
         self.check(f"env.schedule.{name}")
 
@@ -71,12 +71,12 @@ class Parameter:
         return self.cfg.by in ("success", "return")
 
     def samples(self) -> tuple[float, float, float]:
-        """Returns the smallest and the largest value, and one that is not whole if there is one."""
+        """Returns values to try: the smallest, the largest, and one that is not whole if the parameter has one."""
         values = [*self.cfg.values]
         if self.cfg.linear:
             values += [one + (other - one) / RESOLUTION for one, other in pairwise(self.cfg.values)]
-        fractional = [value for value in values if not value.is_integer()]
-        return min(values), max(values), [*fractional, *values][0]
+        fractional = next((value for value in values if not value.is_integer()), values[0])
+        return min(values), max(values), fractional
 
     def observe(self, result: float) -> None:
         """Counts the result of an ended episode. The next stage begins if the mean of enough episodes is reached."""
@@ -123,7 +123,7 @@ class Curriculum(Module):
                 parameter.observe(float(result))
 
     def last_points(self) -> Iterator[tuple[str, int]]:
-        """Yields the setting of each schedule by steps with the step of its last value."""
+        """Yields (setting, step of the last value) of each schedule by steps."""
         for parameter in self.scheduled:
             if parameter.cfg.by == "steps":
                 yield f"env.schedule.{parameter.name}", int(parameter.cfg.at[-1])
@@ -133,11 +133,10 @@ class Curriculum(Module):
         return {parameter.name: parameter.value(steps, progress) for parameter in self.scheduled}
 
     def samples(self) -> list[dict[str, float]]:
-        """Returns sets of values with which an environment is tried before a run, as `Parameter.samples`."""
-        sets: list[dict[str, float]] = []
-        for values in zip(*(parameter.samples() for parameter in self.scheduled), strict=True):
-            sets.append({parameter.name: value for parameter, value in zip(self.scheduled, values, strict=True)})
-        return sets
+        """Returns three sets of values, by name, to try in an environment before a run: see `Parameter.samples`."""
+        names = [parameter.name for parameter in self.scheduled]
+        samples = [parameter.samples() for parameter in self.scheduled]
+        return [dict(zip(names, values, strict=True)) for values in zip(*samples, strict=True)]
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
@@ -153,10 +152,10 @@ class Curriculum(Module):
 
 
 def by_attribute(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the name of each attribute with its settings. Nested sections are attributes of attributes."""
+    """Yields the dotted name of each attribute with its settings. Nested sections are attributes of attributes."""
     for name, values in schedules.items():
-        is_section = isinstance(values, Mapping) and values and all(isinstance(one, Mapping) for one in values.values())
-        if is_section:
+        holds_sections = isinstance(values, Mapping) and all(isinstance(one, Mapping) for one in values.values())
+        if values and holds_sections:
             yield from by_attribute(values, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", dict(values)

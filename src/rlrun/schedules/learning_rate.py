@@ -56,7 +56,7 @@ class Schedule(nn.Module):
             raise ConfigError(f"{key}: {name}: {error}") from None
 
     def begin(self) -> None:
-        """Builds torch's scheduler at its start."""
+        """Builds torch's scheduler at its start. Raises TypeError for settings that it does not take."""
         self.scheduler: Any = None
         if self.name != "linear":
             # torch's schedulers change the learning rate of an optimiser; this one has nothing else to do

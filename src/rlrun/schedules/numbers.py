@@ -1,12 +1,14 @@
-"""Hyperparameters on a schedule, for every number that its Config declares as `Scheduled`.
+"""Hyperparameters that change during a run: every number that its Config declares as `Scheduled` may have a schedule.
 
-A number of the config has its schedule in `algo.schedule.<key>`. Where the schedule belongs to the algorithm, as that
-of epsilon, the setting itself is a section with the name of the shape, `start` and the settings of the shape.
+There are two ways to write one. `algo.schedule` schedules numbers of the config, from their values there:
+    algo.clip_range=0.2 algo.schedule={clip_range: {linear: {end: 0}}}
+A number that always has a schedule, such as epsilon of DQN, is a section itself; such a schedule is called inline here:
+    algo.epsilon={name: linear, start: 1.0, end: 0.1}
 """
 
-import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,28 +21,31 @@ from rlrun.schedules.shape import SHAPES, GeometricSchedule, PiecewiseSchedule, 
 from rlrun.settings import ScheduledValue, is_schedule, number_fault, parse, parts_of, registry, scheduled_of
 from rlrun.types import Context, Metrics
 
-Point = tuple[int, float]  # step and value
-BESIDE = ("loop", "buffer", "reward_weights", "representation", "goals", "intrinsic")  # sections that are no agent's
-ON_THE_HOST = ("loop.", "buffer.")  # sections whose numbers Python reads, in double precision
+# sections of `algo` that configure parts beside the agent
+OTHER_PARTS = ("loop", "buffer", "reward_weights", "representation", "goals", "intrinsic")
+# sections whose numbers Python code reads: they are on the CPU in double precision, on whatever device the agent is
+READ_BY_PYTHON = ("loop.", "buffer.")
 
 
 class ScheduledNumber:
     """One hyperparameter. The parts of the run hold the tensor `value`, which `update` changes in place.
 
-    key: its dotted key below `algo`. cls: the Config that declares it. setting: the setting that holds the schedule.
-    Raises ConfigError if the schedule leaves the range of the number.
+    key: its dotted key below `algo`. cls: the Config that declares it. setting: the key that holds the schedule, of
+    the whole config. Raises ConfigError if the schedule leaves the range of the number.
     """
 
     def __init__(self, start: float, shape: Shape, key: str, cls: type, setting: str):
         self.start, self.shape, self.key, self.cls, self.setting = start, shape, key, cls, setting
-        self.in_place = setting == f"algo.{key}"
+        self.is_inline = setting == f"algo.{key}"
+        # only the type of a whole number refuses both neighbours of the start
         self.is_whole = all(self.type_fault(math.nextafter(start, bound)) for bound in (-math.inf, math.inf))
-        self.grows = isinstance(shape, GeometricSchedule) and shape.factor > 1  # has no end that could be checked here
+        # it then has no last value that could be checked here, so `update` checks every value
+        self.grows = isinstance(shape, GeometricSchedule) and shape.factor > 1
         for value in shape.reached(start):
             if fault := self.fault(value):
                 raise ConfigError(fault)
-        first = float(shape.value_at(start, Context(0, 0, 0.0)))
-        if key.startswith(ON_THE_HOST):
+        first = float(shape.value_at(start, Context(updates=0, env_steps=0, progress=0.0)))
+        if key.startswith(READ_BY_PYTHON):
             self.value = torch.tensor(first, dtype=torch.float64, device="cpu")
         else:
             self.value = torch.tensor(first)
@@ -48,37 +53,42 @@ class ScheduledNumber:
     def update(self, ctx: Context) -> None:
         """Sets the value for a point of the run. Raises RunError if it has grown out of its range."""
         value = self.shape.value_at(self.start, ctx)
-        if self.grows and (fault := self.fault(value)):
-            raise RunError(fault)
+        if self.grows:
+            fault = self.fault(value)
+            if fault is not None:
+                raise RunError(fault)
         self.value.fill_(value)
 
-    def ends_at_zero(self, ctx: Context) -> bool:
+    def is_excluded_zero(self, ctx: Context) -> bool:
         """Returns whether it is 0 at a point of the run although its type excludes 0, as that of a clip range does."""
         value = self.shape.value_at(self.start, ctx)
         return value == 0 and self.type_fault(value) is not None
 
     def type_fault(self, value: float) -> str | None:
         """Returns why the type of the number does not allow a value, or None."""
-        return number_fault(self.cls, self.key.rpartition(".")[2], value)
+        return number_fault(self.cls, field_of(self.key), value)
 
     def fault(self, value: float) -> str | None:
-        """Returns why the number cannot have a value, or None. The end of an open range is allowed, because a schedule
-        approaches it: a learning rate may fall to 0. A whole number, which is a minimum, may have values in between."""
-        near = math.nextafter(value, self.start)
+        """Returns why the number cannot have a value, or None.
+
+        The bound of an open range is allowed, because a schedule approaches it: a learning rate may fall to 0. The
+        value of a whole number may have a fraction, because all of them are minimums, such as `min_steps`: 2.5 means 3.
+        """
+        checked = math.nextafter(value, self.start)
         if self.is_whole and math.isfinite(value):
-            near = math.ceil(value)
-        fault = self.type_fault(near)
+            checked = math.ceil(value)
+        fault = self.type_fault(checked)
         if fault is None and abs(value) > LARGEST:
-            fault = f"must be at most {LARGEST:.2g} in size"
+            fault = f"must be from {-LARGEST:.2g} to {LARGEST:.2g}"
         if fault is None:
             return None
-        if self.in_place:
+        if self.is_inline:
             return f"{self.setting}: reaches {value:g}, but {fault}"
         return f"{self.setting}: reaches {value:g}, but algo.{self.key} {fault}"
 
 
 class Schedules(nn.Module):
-    """All scheduled hyperparameters of a run, by dotted key below `algo`. Without any, it does nothing.
+    """All scheduled hyperparameters of a run, by dotted key below `algo`. There may be none.
 
     Its state is their present values, because agents act with them, and loops count with them, until the next update.
     """
@@ -90,19 +100,19 @@ class Schedules(nn.Module):
         if not algo:
             return
         known = schedulable(algo)
-        faults: list[str] = []
+        builds: list[tuple[str, Callable[[], ScheduledNumber]]] = []
         for key, values in by_key(algo.get("schedule") or {}):
-            try:
-                self.numbers[key] = scheduled(key, values, algo, known)
-            except ConfigError as error:
-                faults += error.faults
+            builds.append((key, partial(scheduled_number, key, values, algo, known)))
         for key, cls in known.items():
             section = dotted.lookup(key, algo)
-            if is_schedule(section) and number_fault(cls, key.rpartition(".")[2], section.get("start")) is None:
-                try:
-                    self.numbers[key] = in_place(key, section, cls)
-                except ConfigError as error:
-                    faults += error.faults
+            if is_schedule(section) and number_fault(cls, field_of(key), section.get("start")) is None:
+                builds.append((key, partial(inline_number, key, section, cls)))
+        faults: list[str] = []
+        for key, build in builds:
+            try:
+                self.numbers[key] = build()
+            except ConfigError as error:
+                faults += error.faults
         if faults:
             raise ConfigError(*faults)
         for key, number in self.numbers.items():
@@ -128,18 +138,23 @@ class Schedules(nn.Module):
                 number.update(ctx)
 
     def last_points(self) -> Iterator[tuple[str, int]]:
-        """Yields the setting of each piecewise schedule with the step of its last value."""
+        """Yields (setting, step of the last value) of each piecewise schedule."""
         for number in self.numbers.values():
             if isinstance(number.shape, PiecewiseSchedule) and number.shape.at:
                 yield number.setting, number.shape.at[-1]
 
     def report(self) -> Metrics:
-        """Returns the present values of those in `algo.schedule`, by key. Agents report their own."""
-        return {key: number.value for key, number in self.numbers.items() if not number.in_place}
+        """Returns the present values of the numbers in `algo.schedule`, by key. Agents report inline ones."""
+        return {key: number.value for key, number in self.numbers.items() if not number.is_inline}
 
 
-def in_place(key: str, section: Mapping[str, Any], cls: type) -> ScheduledNumber:
-    """Returns a number whose setting is a section with its schedule. Raises ConfigError."""
+def field_of(key: str) -> str:
+    """Returns the field of a Config that a dotted key leads to."""
+    return key.rpartition(".")[2]
+
+
+def inline_number(key: str, section: Mapping[str, Any], cls: type) -> ScheduledNumber:
+    """Returns a number with an inline schedule. Raises ConfigError."""
     setting, name = f"algo.{key}", section["name"]
     if name not in SHAPES:
         raise ConfigError(f"{setting}.name={name}: must be one of {', '.join(SHAPES)}")
@@ -147,13 +162,13 @@ def in_place(key: str, section: Mapping[str, Any], cls: type) -> ScheduledNumber
     return ScheduledNumber(section["start"], parse(SHAPES[name], settings, setting), key, cls, setting)
 
 
-def scheduled(key: str, values: Any, algo: Mapping[str, Any], known: Mapping[str, type]) -> ScheduledNumber:
+def scheduled_number(key: str, values: Any, algo: Mapping[str, Any], known: Mapping[str, type]) -> ScheduledNumber:
     """Returns a number with its schedule in `algo.schedule`. Raises ConfigError if it cannot be scheduled."""
     path = f"algo.schedule.{key}"
     if key not in known:
         numbers = sorted(other for other in known if not is_schedule(dotted.lookup(other, algo)))
         raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(numbers)})")
-    if key.rpartition(".")[2].endswith("learning_rate"):
+    if field_of(key).endswith("learning_rate"):
         rate_key, rate_schedule = schedule_of_rate(key, algo)
         if rate_schedule:
             raise ConfigError(f"{path}: {rate_key}={rate_schedule} schedules it too; remove one of them")
@@ -162,24 +177,6 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any], known: Mapping[str
     if not isinstance(start, int | float):
         raise ConfigError(f"{path}: algo.{key} is {dotted.show(start)}; give it a number to start from")
     return ScheduledNumber(start, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key], path)
-
-
-def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """Returns the section `algo.schedule` after numbers were changed in the middle of a run, as when it is resumed.
-
-    changes: by dotted key below `algo`, the value from a step on; or two such points, between which it is linear.
-    Earlier points of a piecewise schedule stay. A schedule of another shape is replaced.
-    """
-    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
-    for key, new in changes.items():
-        shape = schedule.get(key, {}).get("piecewise", {"values": [], "at": []})
-        old = [*zip(shape["at"], shape["values"], strict=True)]
-        points = [*(point for point in old if point[0] < new[0][0]), *new]
-        at, values = zip(*points, strict=True)
-        schedule[key] = {"piecewise": {"values": [*values], "at": [*at]}}
-        if len(new) > 1 or shape.get("linear"):
-            schedule[key]["piecewise"]["linear"] = True
-    return schedule
 
 
 def schedule_of_rate(key: str, algo: Mapping[str, Any]) -> tuple[str, Any]:
@@ -210,10 +207,12 @@ def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def schedulable(algo: Mapping[str, Any]) -> dict[str, type]:
-    """Returns the dotted keys of the numbers that may be scheduled, each with the Config that declares it: those of an
-    algorithm, of its parts, and of the sections beside them."""
+    """Returns the dotted keys of the numbers that may be scheduled, each with the Config that declares it.
+
+    These are numbers of the algorithm, of its parts, and of the sections `OTHER_PARTS`.
+    """
     found = dict(_declared("algo", algo, ""))
-    for name in BESIDE:
+    for name in OTHER_PARTS:
         section = algo.get(name)
         if isinstance(section, Mapping) and "name" in section:
             found |= _declared(name, section, f"{name}.")
@@ -221,6 +220,7 @@ def schedulable(algo: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _declared(group: str, values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, type]]:
+    """Yields the keys of the numbers of one part and of the parts in it, as in `schedulable`."""
     cls = registry.lookup(group, values["name"]).Config
     for key in scheduled_of(cls):
         yield f"{prefix}{key}", cls

@@ -60,7 +60,7 @@ def _scheduled(value: Any, validate: Any) -> object:
     if isinstance(value, ScheduledValue):
         validate(value.start)
         return value.value
-    if is_schedule(value):  # of a run whose numbers stay at their start, as in an evaluation
+    if is_schedule(value):  # nothing changes the number, as in an evaluation
         return validate(value.get("start"))
     return validate(value)
 

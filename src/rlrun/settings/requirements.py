@@ -5,16 +5,16 @@ from typing import NamedTuple
 
 
 class Around(NamedTuple):
-    """The parts of a run, and the settings that matter to several of them. The defaults are those of no such part."""
+    """The parts of a run, and the settings that matter to several of them. A default means: no such part."""
 
     algo: str  # names of parts
     loop: str
     network: str = ""
     buffer: str | None = None  # the section algo.buffer, whether or not the loop uses it
-    addons: tuple[str, ...] = ()  # sections, such as representation
+    addons: tuple[str, ...] = ()  # names of their sections of `algo`, such as "representation"
     keeps_replay: bool = False  # whether the run has a replay buffer
     reads_data: bool = False  # whether the loop reads data sets
-    recurrent: bool = False  # whether the network is
+    recurrent: bool = False  # whether the network is recurrent
     remembers: bool = False  # whether the algorithm supports recurrent networks
     gamma: object = None  # discount of the algorithm, if it has one
     draws_tasks: bool = False  # whether the environment has `task_kwargs`

@@ -6,7 +6,7 @@ from rlrun.settings import registry
 from rlrun.types import Spec
 
 
-def weighted(values: dict[str, object], spec: Spec, evaluates: bool) -> list[Addon]:
+def reward_weight_addons(values: dict[str, object], spec: Spec, evaluates: bool) -> list[Addon]:
     """Returns the add-on that `algo.reward_weights` names, or [] if the reward is scalar.
 
     evaluates: whether the run is evaluated during training. Raises ConfigError if the settings need evaluations or a
@@ -19,6 +19,6 @@ def weighted(values: dict[str, object], spec: Spec, evaluates: bool) -> list[Add
         addon = registry.build("reward_weights", values, spec, path="algo.reward_weights")
         return [addon]
     if values != {"name": "fixed", "weights": None}:
-        needs = f"algo.reward_weights={values['name']} needs a reward vector"
-        raise ConfigError(f"{needs}, and the one number of this environment is not supported")
+        key = f"algo.reward_weights={values['name']}"
+        raise ConfigError(f"{key} needs a reward vector, but the reward of this environment is one number")
     return []

@@ -59,7 +59,7 @@ class LagrangianWeights(Addon):
 
     limited: Tensor
     floors: Tensor
-    most: Tensor
+    max_theta: Tensor
     seen: Tensor
     rows: Tensor
     average: Tensor
@@ -83,7 +83,7 @@ class LagrangianWeights(Addon):
         max_theta = inverse(torch.tensor(max_weight))
         self.register_buffer("limited", limited, persistent=False)
         self.register_buffer("floors", floor_values, persistent=False)
-        self.register_buffer("most", torch.where(limited, max_theta, torch.inf), persistent=False)
+        self.register_buffer("max_theta", torch.where(limited, max_theta, torch.inf), persistent=False)
         self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last gradient step
         self.register_buffer("rows", torch.zeros(()))  # number of steps in that sum
         self.register_buffer("average", torch.zeros(spec.reward_dim))  # running mean reward per step of evaluations
@@ -143,7 +143,7 @@ class LagrangianWeights(Addon):
         loss = (weights * surplus).sum()
         self.optim.step(loss)
         with torch.no_grad():
-            torch.minimum(self.theta, self.most, out=self.theta)
+            torch.minimum(self.theta, self.max_theta, out=self.theta)
         return {}
 
     def get_extra_state(self) -> dict[str, int]:
@@ -161,8 +161,7 @@ def objective_of(initial_weights: tuple[float, ...], floors: tuple[float | None,
     """
     weights = []
     for weight, floor in zip(initial_weights, floors, strict=True):
-        is_free = floor is None
-        weights.append(weight * is_free)
+        weights.append(weight if floor is None else 0.0)
     if not any(weights):
         return Objective(initial_weights, floors)
     return Objective(tuple(weights), floors)

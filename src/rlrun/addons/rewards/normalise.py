@@ -12,7 +12,7 @@ from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
 class NormaliseRewards(Addon):
-    """Divides rewards by the standard deviation of the discounted return: value targets then have one near 1.
+    """Divides rewards by the standard deviation of the discounted return, so that of value targets is near 1.
 
     The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted.
     """
@@ -30,7 +30,7 @@ class NormaliseRewards(Addon):
     def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
         discount: float | Tensor = self.gamma
         if step.n_steps is not None:
-            discount = beside(self.gamma**step.n_steps, step.reward)
+            discount = broadcastable(self.gamma**step.n_steps, step.reward)
         self.returns.mul_(discount)
         self.returns.add_(step.reward)
         is_valid = step.weight > 0
@@ -60,9 +60,9 @@ class NormaliseRewards(Addon):
 class StandardiseRewards(Addon):
     """Subtracts the mean of the single rewards, and divides by their standard deviation.
 
-    A reward that sums n discounted ones loses the sum of n discounted means, and may be up to n times the limit. Of a
-    held action, one reward is added to the statistics, which was drawn uniformly. In tasks that terminate, rewards
-    without the mean may have other optimal policies.
+    From a reward that sums n discounted rewards, the sum of n discounted means is subtracted, and its limit is n times
+    `clip`. Of the rewards of a held action, one that was drawn uniformly is added to the statistics. In tasks that
+    terminate, subtracting the mean may change the optimal policy.
     """
 
     def __init__(self, spec: Spec, gamma: float, clip: float | None, epsilon: float):
@@ -83,7 +83,7 @@ class StandardiseRewards(Addon):
         mean = moments.mean.to(torch.float32)
         inverse_std = (moments.var + self.epsilon).rsqrt().to(torch.float32)
         reward = batch["reward"]
-        n_steps = beside(batch.get("n_steps", torch.ones_like(batch["weight"])), reward)
+        n_steps = broadcastable(batch.get("n_steps", torch.ones_like(batch["weight"])), reward)
         sum_of_discounts = n_steps
         if self.gamma < 1:
             sum_of_discounts = (1 - self.gamma**n_steps) / (1 - self.gamma)
@@ -98,7 +98,7 @@ class StandardiseRewards(Addon):
         return {}
 
 
-def beside(per_row: Tensor, reward: Tensor) -> Tensor:
+def broadcastable(per_row: Tensor, reward: Tensor) -> Tensor:
     """Returns one number for each row in a shape that broadcasts with rewards [..., components] of the same rows."""
     if per_row.dim() < reward.dim():
         return per_row.unsqueeze(-1)

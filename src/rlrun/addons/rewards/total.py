@@ -39,7 +39,7 @@ class RewardSum(Addon):
         return {"loss/bonus": batch_mean(batch["bonus"])}
 
 
-def rewarding(
+def intrinsic_addons(
     reward_modules: Sequence[Addon], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
 ) -> list[Addon]:
     """Returns the add-ons to append after the existing `reward_modules`; they add the intrinsic rewards to the reward.

@@ -98,9 +98,10 @@ class RndInputs(nn.Module):
             channels = space.shape[0] // frame_stack
             self.newest = slice(-channels, None)
             self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
-        self.unit = 1.0
+        self.unit = 1.0  # factor of standardised observations
         if is_image(self.space):
-            self.unit = largest_byte(self.space) / self.clip  # networks divide the pixels of images by the first
+            # networks divide images by `largest_byte`, so their input is from -1 to 1
+            self.unit = largest_byte(self.space) / self.clip
         self.statistics = Statistics(self.space.shape)
 
     def add(self, obs: Any, weight: Tensor) -> None:
