@@ -28,8 +28,8 @@ class Prioritized(Replay):
 
     highest: Tensor  # the highest priority so far, 0-d
 
-    def __init__(self, cfg: Config, *parts: Any):
-        super().__init__(cfg, *parts)
+    def __init__(self, cfg: Config, *args: Any):
+        super().__init__(cfg, *args)
         self.tree = SumTree(self.ring.capacity * self.spec.num_envs, self.device)
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
 

@@ -62,7 +62,7 @@ class Loop(Requires, Module):
         raise NotImplementedError
 
     def first_update(self) -> tuple[str, int]:
-        """Returns the number of transitions before the first update, and the config setting that determines it.
+        """Returns the config setting that determines when the first update is made, and the transitions before it.
 
         Loops that do not know it return ("", 0).
         """

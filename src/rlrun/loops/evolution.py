@@ -73,6 +73,7 @@ class Evolution(Loop):
         self.jobs = [self.next_job() for _ in range(self.env.spec.num_envs)]
 
     def next_job(self) -> int:
+        """Returns the number of the next trial of this generation, which then counts as started, or -1."""
         if self.started == self.trials:
             return -1
         self.started += 1
