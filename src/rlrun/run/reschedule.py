@@ -1,7 +1,6 @@
 """New values of hyperparameters for a resumed run: they become schedules, which say from which step on they hold."""
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -11,11 +10,10 @@ from rlrun.config.resumable import LR_SCHEDULE, SCHEDULE, TOTAL_STEPS, news
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
 from rlrun.schedules.learning_rate import Schedule
-from rlrun.schedules.numbers import Schedules, by_key, field_of, schedulable, schedule_of_rate
+from rlrun.schedules.numbers import Point, Schedules, by_key, changed_at, field_of, schedulable, schedule_of_rate
 from rlrun.settings import number_fault
 from rlrun.types import Context
 
-Point = tuple[int, float]  # step and value
 ALGO = "algo."
 STATE = "schedule._extra_state"  # end of the state's key of a `Schedule`
 
@@ -124,23 +122,3 @@ def course(setting: str, schedule: Any, rate: float, typed: float | None, step: 
     if typed is None:
         start = rate * (1 - step / total)
     return [(step, start), (total, 0.0)]
-
-
-def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """Returns the section `algo.schedule` after numbers were changed in the middle of a run.
-
-    changes: by dotted key below `algo`, either one point, from which on the number has the new value, or two points,
-    between which it changes linearly. A piecewise schedule keeps its earlier points. A schedule of another shape is
-    replaced.
-    """
-    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
-    for key, new in changes.items():
-        shape = schedule.get(key, {}).get("piecewise", {"values": [], "at": []})
-        first_step, _ = new[0]
-        points = [point for point in zip(shape["at"], shape["values"], strict=True) if point[0] < first_step]
-        points += new
-        piecewise: dict[str, Any] = {"values": [value for _, value in points], "at": [step for step, _ in points]}
-        if len(new) > 1 or shape.get("linear"):
-            piecewise["linear"] = True
-        schedule[key] = {"piecewise": piecewise}
-    return schedule

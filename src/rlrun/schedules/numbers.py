@@ -6,8 +6,9 @@ A number that always has a schedule, such as epsilon of DQN, is a section itself
     algo.epsilon={name: linear, start: 1.0, end: 0.1}
 """
 
+import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlrun.schedules.shape import SHAPES, GeometricSchedule, PiecewiseSchedule, 
 from rlrun.settings import ScheduledValue, is_schedule, number_fault, parse, parts_of, registry, scheduled_of
 from rlrun.types import Context, Metrics
 
+Point = tuple[int, float]  # step and value
 # sections of `algo` that configure parts beside the agent
 OTHER_PARTS = ("loop", "buffer", "reward_weights", "representation", "goals", "intrinsic")
 # sections whose numbers Python code reads: they are on the CPU in double precision, on whatever device the agent is
@@ -177,6 +179,26 @@ def scheduled_number(key: str, values: Any, algo: Mapping[str, Any], known: Mapp
     if not isinstance(start, int | float):
         raise ConfigError(f"{path}: algo.{key} is {dotted.show(start)}; give it a number to start from")
     return ScheduledNumber(start, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key], path)
+
+
+def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+    """Returns the section `algo.schedule` after numbers were changed in the middle of a run.
+
+    changes: by dotted key below `algo`, either one point, from which on the number has the new value, or two points,
+    between which it changes linearly. A piecewise schedule keeps its earlier points. A schedule of another shape is
+    replaced.
+    """
+    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
+    for key, new in changes.items():
+        shape = schedule.get(key, {}).get("piecewise", {"values": [], "at": []})
+        first_step, _ = new[0]
+        points = [point for point in zip(shape["at"], shape["values"], strict=True) if point[0] < first_step]
+        points += new
+        piecewise: dict[str, object] = {"values": [value for _, value in points], "at": [step for step, _ in points]}
+        if len(new) > 1 or shape.get("linear"):
+            piecewise["linear"] = True
+        schedule[key] = {"piecewise": piecewise}
+    return schedule
 
 
 def schedule_of_rate(key: str, algo: Mapping[str, Any]) -> tuple[str, Any]:
