@@ -44,7 +44,7 @@ def run(*words: str) -> RunConfig:
 
 def test_hardware_profile_missing_leaves_engine_auto() -> None:
     assert hardware_profile.read() is None
-    assert exactness.chosen(run(), CPU) == run()
+    assert exactness.with_chosen_engine(run(), CPU) == run()
 
 
 def test_hardware_profile_is_read_as_it_was_saved() -> None:
@@ -67,7 +67,7 @@ def test_hardware_profile_is_read_as_it_was_saved() -> None:
 def test_engine_auto_follows_the_hardware_profile(words: list[str], device: str, engine: str) -> None:
     measured()
     config = run(*words)
-    followed = exactness.chosen(config, torch.device(device))
+    followed = exactness.with_chosen_engine(config, torch.device(device))
     assert followed == replace(config, trainer=replace(config.trainer, engine=engine))
     assert followed.trainer.precision == "fp32"
 
@@ -89,7 +89,7 @@ def test_hardware_profile_of_another_machine_is_ignored_with_a_warning(
 ) -> None:
     measured()
     hardware_profile.path().write_text(json.dumps(json.loads(hardware_profile.path().read_text()) | changes))
-    assert exactness.chosen(run(), CPU).trainer.engine == "auto"
+    assert exactness.with_chosen_engine(run(), CPU).trainer.engine == "auto"
     (said,) = caplog.messages
     assert line in said and "\n" not in said
 

@@ -8,7 +8,7 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from toys import equal
 
-from rlrun.envs.making.envpool import preparing
+from rlrun.envs.making.envpool import preprocessing
 from rlrun.envs.saving.selftest import EPISODE_END
 from rlrun.errors import ConfigError
 
@@ -145,12 +145,12 @@ def test_envpool_returns_are_of_whole_atari_games(pool):
 )
 def test_envpool_refuses_preprocessing_that_it_lacks(given, line):
     with pytest.raises(ConfigError) as refused:
-        preparing({"atari": ATARI | given, "frame_stack": {"stack": 4}}, None)
+        preprocessing({"atari": ATARI | given, "frame_stack": {"stack": 4}}, None)
     assert str(refused.value) == line
 
 
 def test_envpool_counts_the_time_limit_of_atari_in_steps():
-    assert preparing({"atari": ATARI, "frame_stack": {"stack": 4}}, 10)["max_episode_steps"] == 3
+    assert preprocessing({"atari": ATARI, "frame_stack": {"stack": 4}}, 10)["max_episode_steps"] == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
-from rlrun.run.lifecycle import made, rings
+from rlrun.run.lifecycle import build_new, rings
 from rlrun.run.weights import load_part, warm_start
 from rlrun.snapshot.store import Store, step_name
 
@@ -86,7 +86,7 @@ def test_parts_may_start_from_different_sources(build: Build, tmp_path: Path) ->
     file = saved(other, tmp_path / "other") / "snapshots" / step_name(other.steps) / "agent.safetensors"
     init_from = {"actor": str(run), "critic": str(file), "target_critic.module:critic": str(file)}
     values = toy("sac", seed=9) | {"init_from": init_from}
-    _, fresh = made(run_config(values))
+    _, fresh = build_new(run_config(values))
     fresh.env.close()
     assert equal([*fresh.agent.actor.parameters()], [*trained.agent.actor.parameters()])
     assert equal([*fresh.agent.critic.parameters()], [*other.agent.critic.parameters()])
@@ -108,7 +108,7 @@ def test_sources_of_parts_are_checked(
     monkeypatch.chdir(tmp_path)
     saved(train(build(toy("sac")), 1), tmp_path / "run")
     with pytest.raises(ConfigError, match=line):
-        made(run_config(toy("sac") | init))
+        build_new(run_config(toy("sac") | init))
 
 
 def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_rows_without_the_metric_do_not_count() -> None:
     rules = StoppingRules(StopWhenConfig(**(NEVER | {"at_least": 5.0, "times": 2})))
     for row in ({"eval/return_mean": 5.0}, {}, {"eval/return_mean": 6.0}):
         assert rules.reason() is None
-        rules.see({"step": 1, "wall_s": 1.0, **row})
+        rules.add({"step": 1, "wall_s": 1.0, **row})
     assert rules.reason() is not None
 
 
@@ -59,7 +59,7 @@ def test_an_evaluation_without_the_metric_is_an_error() -> None:
     with pytest.raises(
         RunError, match=r"^trainer.stop_when.metric=eval/retrun_mean: no such metric; did you mean eval"
     ):
-        rules.see({"step": 1, "wall_s": 1.0, "eval/return_mean": 5.0})
+        rules.add({"step": 1, "wall_s": 1.0, "eval/return_mean": 5.0})
     with pytest.raises(ConfigError, match=r"trainer.stop_when.metric='return': must be a metric of log rows"):
         rlrun.train(*WORDS, "trainer.stop_when.metric=return")
 

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
 
 OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
+PLAYGROUND = "playground/"  # prefix of the ids of MuJoCo Playground
 MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
 
 

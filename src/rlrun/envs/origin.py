@@ -35,14 +35,18 @@ def difference(recorded: Origin, here: Origin) -> str | None:
     for section in ARGUMENTS:
         if section not in recorded:
             continue
-        then, now = recorded[section], here.get(section)
-        if not isinstance(then, dict):
-            then, now, key = {section: then}, {section: now}, "env."
-        else:
-            now, key = now or {}, f"env.{section}."
+        then = recorded[section]
+        now = here.get(section)
+        if isinstance(then, dict):
+            now = now or {}
+            prefix = f"env.{section}."
+        else:  # one value, such as the instance seed
+            then = {section: then}
+            now = {section: now}
+            prefix = "env."
         for name in sorted({*then, *now}):
             if then.get(name) != now.get(name):
-                return f"{key}{name}={_shown(then, name)}, here {_shown(now, name)}"
+                return f"{prefix}{name}={_shown(then, name)}, here {_shown(now, name)}"
     return None
 
 

@@ -35,7 +35,7 @@ from rlrun.settings import Discounted, NStepReturns, Requires, registry
 from rlrun.types import MASK, Spec
 
 AROUND = ("schedule", *OTHER_PARTS)  # sections of `algo` that are no settings of the agent
-ROWS, FLOAT_BYTES = 64, 4
+UNITS, FLOAT_BYTES = 64, 4  # of the smallest layer, or minibatch, that `check_sizes` expects
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
 
@@ -57,15 +57,16 @@ def build_loop(config: RunConfig) -> Loop:
             schedules = Schedules(config.algo)
         config = dataclasses.replace(config, algo=schedules.applied(config.algo))
         agent, addons = build_agent(config, env.spec, device)
-        buffer_values, loop_values = buffer_settings(config.algo), config.algo["loop"]
+        buffer_values = buffer_settings(config.algo)
         reading = reading_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
-        buffer = buffer_values and registry.build(
-            "buffer", buffer_values, stored, reading, config.seed, device, path="algo.buffer"
-        )
+        buffer = None
+        if buffer_values:
+            buffer = registry.build("buffer", buffer_values, stored, reading, config.seed, device, path="algo.buffer")
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
-        loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
-        loop.curriculum, loop.schedules = curriculum, schedules
+        loop: Loop = registry.build("loop", config.algo["loop"], *parts, path="algo.loop")
+        loop.curriculum = curriculum
+        loop.schedules = schedules
         set_first_parameters(loop)
     except BaseException:
         env.close()
@@ -86,7 +87,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = cls(cfg, spec, parts)
-    if faults := [*parts.unsupported(agent)]:
+    faults = [*parts.unsupported(agent)]
+    if faults:
         raise ConfigError(*faults)
     if parts.memory.size:
         addons.append(RecurrentState(parts.memory))
@@ -100,8 +102,12 @@ def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device
 
     Each add-on is built for the spec that the previous ones return. agent: the typed config of the agent.
     """
-    gamma = agent.gamma if isinstance(agent, Discounted) else None
-    n_step = agent.n_step if isinstance(agent, NStepReturns) else 1
+    gamma = None
+    if isinstance(agent, Discounted):
+        gamma = agent.gamma
+    n_step = 1
+    if isinstance(agent, NStepReturns):
+        n_step = agent.n_step
     evaluates = config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0
     replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
 
@@ -130,9 +136,10 @@ def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) 
 def reading_of(agent: Agent, addons: Addons) -> Reading:
     """Returns what replay must sample for an agent and its add-ons.
 
-    With a recurrent network these are sequences, with n_step - 1 more steps, whose rewards the last returns include.
+    A recurrent network needs sequences. They are n_step - 1 steps longer than the network's `sequence_length`, because
+    the n-step returns of their last steps include these rewards.
     """
-    cfg, memory = agent.cfg, agent.memory
+    cfg = agent.cfg
     reading = Reading(
         sequence_length=agent.sequence_length,
         extras=agent.stores | addons.stores,
@@ -140,9 +147,9 @@ def reading_of(agent: Agent, addons: Addons) -> Reading:
     )
     if isinstance(cfg, NStepReturns):
         reading = reading._replace(gamma=cfg.gamma, n_step=cfg.n_step)
-    if memory.size:
-        length = memory.sequence_length + reading.n_step - 1
-        reading = reading._replace(sequence_length=length, burn_in=memory.burn_in)
+    if agent.memory.size:
+        length = agent.memory.sequence_length + reading.n_step - 1
+        reading = reading._replace(sequence_length=length, burn_in=agent.memory.burn_in)
     return reading
 
 
@@ -152,14 +159,18 @@ def num_next_steps(agent: Agent, addons: Addons) -> int:
     Raises ConfigError if both do, because the add-on removes them, or if the agent learns from sequences anyway.
     """
     if agent.num_next_steps and (addons.num_next_steps or agent.memory.size):
-        other = "algo.representation" if addons.num_next_steps else "a recurrent network"
+        other = "a recurrent network"
+        if addons.num_next_steps:
+            other = "algo.representation"
         raise ConfigError(f"algo={agent.registered} with algo.entropy_reward=every_step does not support {other}")
     return max(agent.num_next_steps, addons.num_next_steps)
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:
-    """Raises ConfigError for a precision that the device does not support. Not called on resume, which may use another
-    device."""
+    """Raises ConfigError for a precision that the device of a new run does not support.
+
+    A resumed run, which may use another device, is not checked.
+    """
     if config.trainer.precision == "tf32" and device.type != "cuda":
         raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, but device={config.device} is the CPU here")
 
@@ -179,7 +190,7 @@ def check_backend(backend: str, env: VectorEnv) -> None:
 def check_evaluation(config: RunConfig, spec: Spec, device: torch.device) -> None:
     """Raises ConfigError if the environment does not accept `env.eval_kwargs`, or has other spaces with them.
 
-    spec: of the training.
+    spec: of the training environments.
     """
     if not config.env.eval_kwargs or not config.trainer.eval_episodes:
         return
@@ -189,15 +200,18 @@ def check_evaluation(config: RunConfig, spec: Spec, device: torch.device) -> Non
     except ConfigError as error:
         raise ConfigError(*[f"env.eval_kwargs: {fault}" for fault in error.faults]) from error
     env.close()
-    if differs := difference(described(spec), described(env.spec)):
+    differs = difference(described(spec), described(env.spec))
+    if differs:
         raise ConfigError(f"env.eval_kwargs={config.env.eval_kwargs}: {differs}")
 
 
 def check_sizes(spec: Spec) -> None:
-    """Raises ConfigError if observations or actions have more values than a layer of ROWS units, or a minibatch of ROWS
-    one-hot vectors, could have in the memory."""
+    """Raises ConfigError if UNITS vectors of the size of an observation or an action do not fit into the memory.
+
+    A layer of UNITS units has so many weights, and a minibatch of UNITS one-hot vectors so many numbers.
+    """
     for what, space in (("observations", spec.obs), ("actions", spec.shown_action)):
-        memory.check_fits(f"env: {space} {what} in {ROWS} one-hot vectors", ROWS * FLOAT_BYTES * flatdim(space))
+        memory.check_fits(f"env: {space} {what} in {UNITS} one-hot vectors", UNITS * FLOAT_BYTES * flatdim(space))
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:
@@ -206,14 +220,14 @@ def agent_values(config: RunConfig) -> dict[str, Any]:
 
 
 def build_curriculum(schedules: dict[str, dict[str, Any]]) -> Curriculum | None:
-    """Returns the schedules of environment parameters, or None if there are none."""
+    """Returns the schedules of attributes of the environment, or None if there are none."""
     if not schedules:
         return None
     return Curriculum(schedules)
 
 
 def set_first_parameters(loop: Loop) -> None:
-    """Passes the first values of scheduled parameters to the environments.
+    """Passes the first values of scheduled attributes to the environments.
 
     Raises ConfigError if one does not exist or cannot have all its values.
     """
@@ -294,7 +308,9 @@ def check_network(network: dict[str, Any]) -> None:
     """Checks the settings of `network` against its Config, alone and with those of each role. Raises ConfigError."""
     given = [role for role in ROLES if network.get(role)]
     for role in (None, *given):
-        path = f"network.{role}" if role else "network"
+        path = "network"
+        if role is not None:
+            path = f"network.{role}"
         values = settings(for_role(network, None)) | section_of(network, role)
         registry.configured("network", network["name"], values, path)
 
@@ -326,9 +342,10 @@ def eval_env(
     Wrappers that are only for training are left out. Episodes have at most `trainer.eval_max_steps` steps.
     masked: whether the environments may provide action masks.
     """
-    own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
-    limit = {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
-    wrappers = in_evaluation(config.env.wrappers) | limit
+    max_steps = config.trainer.eval_max_steps
+    if "time_limit" in config.env.wrappers:
+        max_steps = min(max_steps, config.env.wrappers["time_limit"]["max_steps"])
+    wrappers = in_evaluation(config.env.wrappers) | {"time_limit": {"max_steps": max_steps}}
     num_envs = min(episodes, config.algo["loop"].get("test_tasks") or EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
     env = dataclasses.replace(

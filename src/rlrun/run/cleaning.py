@@ -24,7 +24,9 @@ def removable(run: Path) -> list[Path]:
 
 
 def _outdated(run: Path, store: Store) -> list[Path]:
-    names, latest = store.names(), store.latest()
+    """Returns the folders that a run with its latest snapshot does not need."""
+    names = store.names()
+    latest = store.latest()
     if latest not in names:
         return []
     found = [store.folder / name for name in names if name not in (latest, BEST)]
@@ -43,8 +45,10 @@ def _fault_step(postmortem: Path) -> float:
 
 
 def freed_bytes(places: Iterable[Path]) -> int:
-    """Returns the number of bytes that the removal of these folders and files frees, without files that have other
-    links."""
+    """Returns the number of bytes that the removal of these folders and files frees.
+
+    A file that has links elsewhere frees nothing.
+    """
     links: Counter[int] = Counter()
     stats = {}
     for place in places:

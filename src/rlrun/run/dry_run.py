@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import time
 from dataclasses import dataclass
 
@@ -15,13 +16,13 @@ from rlrun.envs.saving.selftest import NATIVE, Method
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
-from rlrun.run.lifecycle import made, rings, saved_rings
+from rlrun.run.lifecycle import build_new, rings, saved_rings
 from rlrun.settings import registry
 from rlrun.snapshot import tree
 from rlrun.snapshot.segments import describe
 
 MEASURED_S = 3.0  # seconds in which steps with updates are measured; steps of the warm-up take half as long
-MEASURED_ROLLOUT = 16_384  # transitions; of longer rollouts, only so many are measured, and the sizes are scaled
+MEASURED_ROLLOUT = 16_384  # transitions; longer rollouts are shortened to this, and their sizes are scaled
 FIRST_UPDATES = 12  # updates that are not measured, because kernels are recorded and checked in their first calls
 LOG_ROW_BYTES = 2048  # bytes of a row of metrics.jsonl and of its entries in TensorBoard's file, approximately
 SMALL_FILES_BYTES = 32 << 10  # bytes of config, versions and git state
@@ -63,15 +64,16 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     registry.load(config.plugins)
     # the self-test of an environment would store its verdict
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, selftest="off"))
-    config, loop = made(config)
-    if isinstance(loop.env, VectorEnv) and loop.env.pool is not None:  # the largest method, until a test has found one
+    config, loop = build_new(config)
+    if isinstance(loop.env, VectorEnv) and loop.env.pool is not None:  # assumes the method with the largest state
         loop.env.verdict = untested(Method(NATIVE, ""))
     try:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
         first_update = loop.first_update()
         fraction = loop.shorten_rollouts(MEASURED_ROLLOUT)
         times = _times(loop, config.trainer.total_steps, fraction)
-        return _sizes(loop, config, held, fraction), dataclasses.replace(times, first_update=first_update)
+        times = dataclasses.replace(times, first_update=first_update)
+        return _sizes(loop, config, held, fraction), times
     finally:
         loop.env.close()
 
@@ -82,7 +84,7 @@ def num_evaluations(cfg: TrainerConfig) -> int:
         return 0
     if not cfg.eval_every:
         return 1
-    return -(-cfg.total_steps // cfg.eval_every)
+    return math.ceil(cfg.total_steps / cfg.eval_every)
 
 
 def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
@@ -94,7 +96,7 @@ def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
     """
     loop.tick()
     tick_steps = round(loop.steps / fraction)
-    total_steps = -(-total_steps // tick_steps) * tick_steps  # a run ends after a whole rollout
+    total_steps = math.ceil(total_steps / tick_steps) * tick_steps  # a run ends after a whole rollout
     warmup = min(total_steps, getattr(loop, "start_update", 0))  # only loops with replay have it
     warmup_step = 0.0
     if warmup:
@@ -108,13 +110,14 @@ def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
 
 def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf")) -> float:
     """Ticks for about this number of seconds, or until a step is reached. Returns the time per step."""
-    began, first = time.perf_counter(), loop.steps
+    began = time.perf_counter()
+    first_step = loop.steps
     loop.tick()
     while time.perf_counter() < began + seconds and loop.steps < last_step:
         loop.tick()
     if loop.env.device.type == "cuda":
         torch.cuda.synchronize()
-    return (time.perf_counter() - began) / (loop.steps - first)
+    return (time.perf_counter() - began) / (loop.steps - first_step)
 
 
 def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float) -> Sizes:
@@ -124,18 +127,24 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float)
     """
     cfg = config.trainer
     in_snapshots = saved_rings(config, loop)
-    replay, saved, appended, unshared, unused = 0, 0, 0, 0, 0
+    replay = 0
+    unused = 0  # bytes of replay that are not filled yet
+    saved = 0  # these three as `_disk` takes them
+    appended = 0
+    unshared = 0
     for name, ring in rings(loop).items():
         table = describe(ring)
-        row = table.row_bytes
-        rows = held[name] + (ring.total - held[name]) * cfg.total_steps // loop.steps  # until the end of the run
-        alive = min(rows, ring.capacity)
-        replay += round(alive * ring.row_bytes)
-        unused += round(max(0, alive - ring.total) * ring.row_bytes)
+        row_bytes = table.row_bytes
+        collected = (ring.total - held[name]) * cfg.total_steps // loop.steps
+        rows = held[name] + collected  # all rows that are added until the end of the run
+        kept = min(rows, ring.capacity)
+        replay += round(kept * ring.row_bytes)
+        unused += round(max(0, kept - ring.total) * ring.row_bytes)
         if name in in_snapshots:
-            saved += alive * row
-            appended += rows * row
-            unshared += min(alive, 2 * table.segment_rows) * row  # each snapshot writes its first and last segment
+            saved += kept * row_bytes
+            appended += rows * row_bytes
+            # each snapshot writes its first and last segment itself
+            unshared += min(kept, 2 * table.segment_rows) * row_bytes
     memory = resident_mb() * 2**20
     if loop.env.device.type == "cpu":
         memory += unused  # the system allocates a page when it is first written

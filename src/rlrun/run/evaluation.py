@@ -87,7 +87,10 @@ def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[s
 
 
 def success_rate(results: list[EpisodeResult]) -> float | None:
-    """Returns the fraction of successful episodes; one without a report is none. None if no episode has a report."""
+    """Returns the fraction of successful episodes, or None if none reports success.
+
+    If some report it, an episode without a report is not a success.
+    """
     if all(result.success is None for result in results):
         return None
     return float(np.mean([result.success or 0.0 for result in results]))
@@ -122,7 +125,8 @@ def play(
     if isinstance(agent, MetaAgent):
         policy = adapted_policy(agent, addons, env)
     watch()
-    num_envs, objective = env.spec.num_envs, addons.spec(env.spec).objective
+    num_envs = env.spec.num_envs
+    objective = addons.spec(env.spec).objective
     remaining = episodes_per_env(episodes, num_envs)
     results: list[EpisodeResult] = []
     running_return = np.zeros((num_envs, env.spec.reward_dim))
@@ -145,7 +149,8 @@ def play(
                 total = step.info.get("own_returns", {}).get(i, running_return[i])
                 results.append(_result(total, int(running_length[i]), success.get(i), int(i), objective))
             running_return[i] = running_length[i] = 0
-        obs, carry = step.obs, carried(extras, ended)
+        obs = step.obs
+        carry = carried(extras, ended)
     return results
 
 

@@ -24,6 +24,9 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
     gpu = None
     if loop.env.device.type == "cuda":
         gpu = torch.cuda.get_device_name(loop.env.device)
+    selftest = None
+    if loop.env.verdict is not None:
+        selftest = asdict(loop.env.verdict)
     return provenance() | {
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": str(loop.env.device),
@@ -35,11 +38,11 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "env_state": loop.env.method,
         "spaces": described(loop.env.spec),
         "data": data_digests(loop),
-        "selftest": loop.env.verdict and asdict(loop.env.verdict),
+        "selftest": selftest,
     }
 
 
-def chosen(config: RunConfig, device: torch.device) -> RunConfig:
+def with_chosen_engine(config: RunConfig, device: torch.device) -> RunConfig:
     """Returns the config of a new run, with `trainer.engine=auto` replaced by the engine for this machine."""
     if config.trainer.engine != "auto":
         return config
@@ -47,7 +50,7 @@ def chosen(config: RunConfig, device: torch.device) -> RunConfig:
     return _with_engine(config, engine.chosen(loop, network, config.trainer.total_steps, device))
 
 
-def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
+def with_stored_engine(config: RunConfig, before: dict[str, Any]) -> RunConfig:
     """Returns the config of a resumed run, with `trainer.engine=auto` replaced by the engine at the start of the run.
 
     Also reuses the recorded results of self-tests.
@@ -56,14 +59,14 @@ def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
     return _with_engine(config, engine.resumed(config.trainer.engine, before.get("engine")))
 
 
-def _with_engine(config: RunConfig, engine: Engine) -> RunConfig:
-    return replace(config, trainer=replace(config.trainer, engine=engine))
+def _with_engine(config: RunConfig, name: Engine) -> RunConfig:
+    return replace(config, trainer=replace(config.trainer, engine=name))
 
 
 def _recall_self_tests(before: dict[str, Any]) -> None:
     """Adds the recorded self-test verdicts to the cache, so that unchanged environments are not tested again."""
-    for facts in [before, *before.get("resumed", [])]:
-        verdicts.recall(facts.get("selftest"))
+    for process in [before, *before.get("resumed", [])]:
+        verdicts.recall(process.get("selftest"))
 
 
 def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str]) -> str:

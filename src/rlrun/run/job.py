@@ -32,10 +32,11 @@ class Done:
 def train_job(job: "Job") -> Done:
     """Trains a job in a new run directory, or with `resume=auto` continues an existing run of the same config."""
     check_thread()
-    with ExitStack() as alone:
+    with ExitStack() as alone:  # with resume=auto, no other process may start this run at the same time
         if job.values["resume"] == "auto":
             alone.enter_context(starting(job.values))
-            if path := earlier(job.values):
+            path = earlier(job.values)
+            if path is not None:
                 alone.close()
                 return _go_on(job, path)
         folder = RunDir.create(job.values)
@@ -105,8 +106,10 @@ def modules_of(job: "Job") -> list[str]:
 
 
 def earlier(values: dict[str, object]) -> Path | None:
-    """Returns the latest run with this name (or in this run_dir) whose config differs only in settings that a resume
-    may change, or None."""
+    """Returns the latest run with this name (or in this run_dir) that a job with these values may resume, or None.
+
+    Its config differs only in settings that a resume may change.
+    """
     from rlrun.config.resumable import same_run
     from rlrun.config.stored import CONFIG, read_config
 
@@ -125,8 +128,9 @@ def held(folder: RunDir, is_new: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        began = (folder.path / "summary.json").exists()  # training always writes this file, even if it fails
-        if isinstance(error, RlrunError) and (error.exit_code != RunError.exit_code or (is_new and not began)):
+        has_begun = (folder.path / "summary.json").exists()  # training always writes this file, even if it fails
+        is_refused = isinstance(error, RlrunError) and error.exit_code != RunError.exit_code  # as by a wrong config
+        if is_refused or (isinstance(error, RlrunError) and is_new and not has_begun):
             if is_new:
                 folder.discard()
             raise

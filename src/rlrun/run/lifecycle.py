@@ -40,7 +40,7 @@ from rlrun.run.assemble import (
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
-from rlrun.run.reschedule import ended, fitted, rescheduled
+from rlrun.run.reschedule import fitted, rescheduled, zero_after_end
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
@@ -59,8 +59,8 @@ from rlrun.telemetry.metrics import MetricKeys, WrittenRows, read_rows
 from rlrun.types import MASK, Context
 
 WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
-ENDLESS = {"trainer.stop_at": None}  # holds for one process: a resume goes on to the end, unless it is typed again
-FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")
+UNPAUSED = {"trainer.stop_at": None}  # a resume does not stop there again, unless the user types it again
+FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")  # settings that name folders for demonstrations
 REPLAY = "buffer."  # prefix of the state of the replay buffer
 
 
@@ -76,7 +76,7 @@ class RunResult:
 
 def train(config: RunConfig, run: RunDir) -> RunResult:
     """Starts a run in its directory and trains it to the end."""
-    take_logged()  # numbers of an earlier run of this process
+    take_logged()  # discards what an earlier run of this process has logged
     registry.load(config.plugins)
     return begin(config, run, open_store(config, run), make_loggers(config.logger))
 
@@ -90,7 +90,7 @@ def resume(run: RunDir, changes: Mapping[str, object] | None = None, typed: bool
     take_logged()
     latest = Store(run.path).latest()
     step = 0 if latest is None else step_of(latest)
-    config, loggers, _, changes = stored(run.path, ENDLESS | dict(changes or {}), step, typed)
+    config, loggers, _, changes = stored_parts(run.path, UNPAUSED | dict(changes or {}), step, typed)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
@@ -99,10 +99,10 @@ def resume(run: RunDir, changes: Mapping[str, object] | None = None, typed: bool
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
     summary = run.read_json(SUMMARY)
-    # if the run was killed after its last snapshot, its last log rows and summary are missing and are written now
-    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)
+    # a run that was killed after its last snapshot goes on, because its last log rows and its summary are missing
+    is_done = summary.get("status") == "done" and summary.get("step") == snapshot.step
     why = summary.get("stop_reason")
-    if ended and (snapshot.step >= config.trainer.total_steps or (why and not changes)):
+    if is_done and (snapshot.step >= config.trainer.total_steps or (why and not changes)):
         finished = f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"
         if why:
             finished += f", because {why}; a resume with other trainer.stop_when or total_steps goes on"
@@ -111,7 +111,7 @@ def resume(run: RunDir, changes: Mapping[str, object] | None = None, typed: bool
     check_resumable(snapshot)
     check_goal(config, snapshot, changes)
     check_stored_data(config, snapshot.header.get("data"), "resume", typed)
-    config = exactness.decided(config, run.meta())
+    config = exactness.with_stored_engine(config, run.meta())
     with built_from(run.path):
         loop = build_loop(config)
     if changes:  # stored, so that the next resume uses them too
@@ -123,7 +123,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, object] | None = Non
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
     snapshot = Store(source_path).load(name)
-    config, loggers, words, changes = stored(source_path, ENDLESS | dict(changes or {}), snapshot.step)
+    config, loggers, words, changes = stored_parts(source_path, UNPAUSED | dict(changes or {}), snapshot.step)
     check_unchanged(source_path, snapshot)
     check_resumable(snapshot)
     check_goal(config, snapshot, words)
@@ -133,7 +133,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, object] | None = Non
     if (source_path / METRICS).exists():
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # `Telemetry` cuts later rows
     run.write_json(META, RunDir.meta_of(source_path))
-    config = exactness.decided(config, run.meta())
+    config = exactness.with_stored_engine(config, run.meta())
     with built_from(source_path):
         loop = build_loop(config)
     return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
@@ -150,7 +150,7 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
     source_path, _ = locate(source)
     values = read_config(source_path / CONFIG)
     typed_loggers = named(changes)
-    words = folded(ENDLESS | dict(changes), values)
+    words = folded(UNPAUSED | dict(changes), values)
     seed = words.pop("seed", None)
     typed = words
     words = resumable.news(values, words)
@@ -176,13 +176,14 @@ class Continued(NamedTuple):
     config: RunConfig
     loggers: Loggers
     words: dict[str, Any]  # the settings that the user typed, by dotted key
-    changes: dict[str, Any]  # those whose value differs from the stored one
+    changes: dict[str, Any]  # the settings whose value differs from the stored one
 
 
-def stored(path: Path, typed_words: Mapping[str, object], step: int, typed: bool = False) -> Continued:
+def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed: bool = False) -> Continued:
     """Returns the config and the loggers of a stored run, with the user's changes applied.
 
-    step: at which the run goes on. typed: as in `resume`.
+    typed_words: settings that the user typed, by dotted key. step: the step at which the run goes on. typed: as in
+    `resume`.
     """
     values = read_config(path / CONFIG)
     words = folded(typed_words, values)
@@ -196,8 +197,10 @@ def stored(path: Path, typed_words: Mapping[str, object], step: int, typed: bool
 
 
 def check_folders(values: Mapping[str, object], typed: Mapping[str, object]) -> None:
-    """Raises ConfigError if a stored config names folders that training writes or searches, unless the user typed them
-    too."""
+    """Raises ConfigError if a stored config names folders in which training writes or searches demonstrations.
+
+    Folders that the user typed too are allowed.
+    """
     faults = [reach.line for reach in reaches(values) if reach.key in FOLDERS and reach.key not in typed]
     if faults:
         raise ConfigError(*faults)
@@ -240,15 +243,15 @@ def check(config: RunConfig) -> None:
 
 def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> RunResult:
     """Trains a run from step 0, with weights from `init_from` if it is set."""
-    config, loop = made(config)
+    config, loop = build_new(config)
     return supervise(config, run, loop, store, loggers)
 
 
-def made(config: RunConfig) -> tuple[RunConfig, Loop]:
+def build_new(config: RunConfig) -> tuple[RunConfig, Loop]:
     """Returns the loop of a new run whose first episodes have begun, and the config with the engine that it uses."""
     device = prepare_device(config)
     check_start(config, device)
-    config = exactness.chosen(config, device)
+    config = exactness.with_chosen_engine(config, device)
     loop = build_loop(config)
     try:
         check_backend(config.env.backend, loop.env)
@@ -269,15 +272,11 @@ def supervise(
 ) -> RunResult:
     """Trains a loop with signals, telemetry and snapshots. Writes summary.json even if training fails."""
     recorded = Recorded.read(run.path)
-    step, written = 0, None
-    if snapshot is not None:
-        step, written = snapshot.step, recorded_rows(snapshot)
     keys = MetricKeys(run.metrics_format, config.algo["name"])
-    changes = partial(git_diff, Path.cwd())
-    log = Telemetry(
-        run.path, loggers, config.name, config.trainer.total_steps, step, written, keys, run.config(), changes
-    )
-    status, code, line = "failed", 1, ""
+    log = open_log(config, run, loggers, keys, snapshot)
+    status = "failed"
+    code = 1
+    line = ""
     with Signals() as signals:
         callbacks = build_callbacks(config)
         trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
@@ -288,7 +287,7 @@ def supervise(
                 trainer.snapshot([step_name(loop.steps)])
             if snapshot is not None:
                 for row in read_rows(run.path / METRICS):
-                    trainer.see(keys.current(row))
+                    trainer.apply_rules(keys.current(row))
             callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
             status = trainer.run(signals)
             code = 0
@@ -299,8 +298,8 @@ def supervise(
             line = printable(traced(fault))
             if isinstance(fault, RlrunError):
                 line = str(fault)
-            elif snapshot is not None and trainer.last[1] == snapshot.step and is_of_state(fault):
-                code = SnapshotError.exit_code  # before the first log row
+            elif snapshot is not None and is_before_first_row(trainer, snapshot) and is_of_state(fault):
+                code = SnapshotError.exit_code
                 line = f"{snapshot.name}: does not fit this run ({manifest.line(fault)})"
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
@@ -310,8 +309,9 @@ def supervise(
             close_store(store, log)
             summary = summarise(trainer, status)
             run.write_json(SUMMARY, summary)
-            end(callbacks, summary, log)
-            if advice := hint(summary, log.times, config):
+            end_callbacks(callbacks, summary, log)
+            advice = hint(summary, log.times, config)
+            if advice:
                 log.message(advice)
             log.close(summary)
     if line:
@@ -320,15 +320,47 @@ def supervise(
     return RunResult(status, code, summary, line)
 
 
+def open_log(
+    config: RunConfig, run: RunDir, loggers: Loggers, keys: MetricKeys, snapshot: Snapshot | None
+) -> Telemetry:
+    """Opens the loggers of a run. Log rows after the snapshot are cut, because the resumed run writes them again."""
+    step = 0
+    written = None
+    if snapshot is not None:
+        step = snapshot.step
+        written = recorded_rows(snapshot)
+    return Telemetry(
+        run.path,
+        loggers,
+        title=config.name,
+        total_steps=config.trainer.total_steps,
+        from_step=step,
+        written=written,
+        keys=keys,
+        config=run.config(),
+        git_diff=partial(git_diff, Path.cwd()),
+    )
+
+
+def is_before_first_row(trainer: Trainer, snapshot: Snapshot) -> bool:
+    """Returns whether a resumed run has not written a log row yet."""
+    _, steps_at_last_row, _ = trainer.last
+    return steps_at_last_row == snapshot.step
+
+
 def is_of_state(fault: BaseException) -> bool:
     """Returns whether wrong state may have caused an error: not if code of the user or a lack of resources has."""
     is_users = traced(fault) != reason(fault)
-    return not is_users and not isinstance(fault, SystemExit | OSError | MemoryError | torch.OutOfMemoryError)
+    if is_users:
+        return False
+    return not isinstance(fault, SystemExit | OSError | MemoryError | torch.OutOfMemoryError)
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
     """Restores the snapshot, reports whether the run continues exactly, and records this process in meta.json."""
-    loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
+    loop = trainer.loop
+    facts = exactness.facts(config, loop)
+    before = run.meta()
     if snapshot is None:
         run.write_json(META, facts)
         for line in announcements(config, trainer):
@@ -350,7 +382,8 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         print(printable(line), file=sys.stderr)
     total_steps = config.trainer.total_steps
     if loop.horizon < total_steps:
-        for line in ended(loop.agent, loop.schedules, config.algo, Context(loop.updates, total_steps - 1, 1.0)):
+        last = Context(loop.updates, total_steps - 1, 1.0)
+        for line in zero_after_end(loop.agent, loop.schedules, config.algo, last):
             log.message(line)
             if "console" not in config.logger:
                 print(printable(line), file=sys.stderr)
@@ -365,10 +398,12 @@ def restore(trainer: Trainer, snapshot: Snapshot, refills: bool) -> None:
     if refills:
         state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
     try:
-        if (steps := state["_extra_state"]["steps"]) != snapshot.step:
+        steps = state["_extra_state"]["steps"]
+        if steps != snapshot.step:
             raise ValueError(f"its header is of step {snapshot.step}, its state of step {steps}")
         trainer.load(state, snapshot.clocks)
-        if place := not_finite(loop):
+        place = not_finite(loop)
+        if place is not None:
             raise ValueError(f"{place} holds numbers that are not finite")
         if not refills:
             for name, ring in rings(loop).items():
@@ -380,8 +415,7 @@ def restore(trainer: Trainer, snapshot: Snapshot, refills: bool) -> None:
 
 
 def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
-    """Yields the lines that a new run says about itself: its preset, limits of seeds and of a resume, settings without
-    effect."""
+    """Yields messages at the start of a new run: its preset, what is not exact, settings without effect."""
     loop = trainer.loop
     if config.preset is not None:
         yield f"preset {config.preset}; preset=none trains with the defaults of the algorithm"
@@ -391,7 +425,8 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
         yield f"env {loop.env.name}: {loop.env.verdict.unrepeatable}"
     if not saves_replay(config, loop):
         yield "a resume of this run will be not exact, because its snapshots hold no replay"
-    if advice := start_hint(*loop.first_update(), config.trainer.total_steps):
+    advice = start_hint(*loop.first_update(), config.trainer.total_steps)
+    if advice:
         yield advice
     if config.network["name"] == "auto":
         yield from overlooked(loop.env.spec.obs)
@@ -399,7 +434,7 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
     yield from trainer.callbacks.announcements()
 
 
-def end(callbacks: Callbacks, summary: dict[str, object], log: Telemetry) -> None:
+def end_callbacks(callbacks: Callbacks, summary: dict[str, object], log: Telemetry) -> None:
     """Calls `on_end` of the callbacks. Only logs an error, because the run has ended anyway."""
     try:
         callbacks.call("on_end", summary)
@@ -482,7 +517,7 @@ def close_store(store: Store, log: Telemetry) -> None:
 
 
 def rings(loop: Loop) -> dict[str, RingBuffer]:
-    """Returns the ring buffers of a run by module path. Snapshots store them in segments."""
+    """Returns the ring buffers of a run by module path. A snapshot that holds one stores it in segments."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, RingBuffer)}
 
 
@@ -501,7 +536,9 @@ def saved_rings(config: RunConfig, loop: Loop) -> dict[str, RingBuffer]:
 
 def summarise(trainer: Trainer, status: str) -> dict[str, object]:
     """Returns the content of summary.json."""
-    progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
+    progress = trainer.progress
+    loop = trainer.loop
+    seconds = trainer.elapsed()
     summary = {
         "status": status, "step": loop.steps, "total_steps": trainer.cfg.total_steps,
         "final_return": progress.final_return, "best_return": progress.best_return, "best_step": progress.best_step,

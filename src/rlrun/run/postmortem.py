@@ -22,15 +22,17 @@ FOLDER, FACTS = "postmortem", "facts.json"
 
 
 def write(run: RunDir, loop: Loop, reason: str) -> Path:
-    """Writes RUN/postmortem: the batch of the last update, and facts.json with the step and the norms of weights and
-    Adam moments. Returns the folder."""
+    """Writes the folder RUN/postmortem and returns it.
+
+    It holds the batch of the last update, and facts.json with the step and the norms of weights and Adam moments.
+    """
     folder = run.path / FOLDER
     files.make_folder(folder)
     tensors = {}
     broken = []
     for name, value in dotted("batch", dense(loop.batch or {})).items():
         if isinstance(value, Tensor):
-            # cloned, because tensors may share memory, as a goal does with the observation that contains it
+            # a copy, because safetensors refuses tensors that share memory, such as a goal and its observation
             tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
             if not torch.isfinite(tensors[name]).all():
                 broken.append(name)

@@ -40,7 +40,7 @@ def git_state(folder: Path) -> str | None:
 
     Returns None if there is no repository, or if git fails or takes too long.
     """
-    found = _compared(folder, "--name-only")
+    found = _changes(folder, "--name-only")
     if found is None:
         return None
     commit, changes = found
@@ -49,10 +49,10 @@ def git_state(folder: Path) -> str | None:
     return commit
 
 
-def _compared(folder: Path, *form: str) -> tuple[str, str] | None:
-    """Returns the current commit and the differences of the tracked files to it, in a form of `git diff-index`.
+def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
+    """Returns the current commit, and the output of `git diff-index` for the tracked files that differ from it.
 
-    Returns None if there is no repository, or if git fails or takes too long.
+    options: of `git diff-index`. Returns None if there is no repository, or if git fails or takes too long.
 
     The repository may be untrusted, and its configuration can name programs that git runs, such as filters and hooks.
     Git therefore runs in a new, empty repository with the objects and a copy of the index of the original.
@@ -70,7 +70,7 @@ def _compared(folder: Path, *form: str) -> tuple[str, str] | None:
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": str(copy)}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
             _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed
-            changes = _git(folder, "diff-index", *form, "--ignore-submodules=all", commit, "--", env=env)
+            changes = _git(folder, "diff-index", *options, "--ignore-submodules=all", commit, "--", env=env)
     except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None
     return commit, changes
@@ -81,10 +81,13 @@ def git_diff(folder: Path) -> str:
 
     Returns "" if there are none or more than DIFF_BYTES, or in the cases in which `git_state` returns None.
     """
-    found = _compared(folder, "--patch", "--no-ext-diff", "--no-textconv")
-    if found is None or len(found[1]) > DIFF_BYTES:
+    found = _changes(folder, "--patch", "--no-ext-diff", "--no-textconv")
+    if found is None:
         return ""
-    return found[1]
+    _, patch = found
+    if len(patch) > DIFF_BYTES:
+        return ""
+    return patch
 
 
 def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:

@@ -19,9 +19,10 @@ STATE = "schedule._extra_state"  # end of the state's key of a `Schedule`
 
 
 def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dict[str, Any]:
-    """Returns the settings that change when a run is resumed at a step, by dotted key: those `words` that are new.
+    """Returns the settings that change when a run is resumed at a step, by dotted key.
 
-    Numbers that may be scheduled, and schedules of learning rates, become points of `algo.schedule`.
+    These are the settings that the user typed with other values than the stored ones. Numbers that may be scheduled,
+    and schedules of learning rates, become points of `algo.schedule`.
     values: the stored config. words: the settings that the user typed. Raises ConfigError if a number is out of its
     range, or if a schedule cannot begin at this step.
     """
@@ -31,13 +32,8 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
     algo = algo | {"schedule": words.get(SCHEDULE, algo.get("schedule") or {})}
     numbers = numbers_of(algo)
     typed = {key: words[ALGO + key] for key in numbers if ALGO + key in words}
-    run_config(values)  # the file may be untrusted
-    homes = schedulable(algo)
-    faults = {key: number_fault(homes[key], field_of(key), number) for key, number in typed.items()}
-    if any(faults.values()):
-        raise ConfigError(
-            *(f"{ALGO}{key}={dotted.show(typed[key])}: {fault}" for key, fault in faults.items() if fault)
-        )
+    run_config(values)  # checks the stored config, which may be untrusted
+    _check_numbers(algo, typed)
     scheduled = dict(by_key(algo["schedule"]))
     total = words.get(TOTAL_STEPS, values["trainer"]["total_steps"])
     rates = schedules_of_rates(algo)
@@ -49,18 +45,34 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
     for key, number in numbers.items():
         setting, schedule = rates.get(key, ("", {}))
         if setting in words:
-            points[key] = course(setting, words[setting], number, typed.get(key), step, total)
+            points[key] = points_of_rate(setting, words[setting], number, typed.get(key), step, total)
         elif key in typed and (typed[key] != number or key in scheduled or schedule):
             points[key] = [(step, typed[key])]
     if not points:
         return news(values, words)
-    ended = {setting for key, (setting, schedule) in rates.items() if key in points and (schedule or setting in words)}
+    replaced = set()  # schedules of learning rates that points replace
+    for key, (setting, schedule) in rates.items():
+        if key in points and (schedule or setting in words):
+            replaced.add(setting)
     for key, (setting, _) in rates.items():
-        if setting in ended and key not in points:
+        if setting in replaced and key not in points:
             raise ConfigError(f"{setting}: ends at step {step}, but schedules algo.{key} too; set that as well")
-    words = {key: value for key, value in words.items() if key.removeprefix(ALGO) not in points}
-    words |= {setting: {} for setting in ended}
-    return news(values, words) | {SCHEDULE: changed_at(algo, points)}
+    remaining = {key: value for key, value in words.items() if key.removeprefix(ALGO) not in points}
+    for setting in replaced:
+        remaining[setting] = {}
+    return news(values, remaining) | {SCHEDULE: changed_at(algo, points)}
+
+
+def _check_numbers(algo: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+    """Raises ConfigError with all typed numbers that are out of their range. typed: by dotted key below `algo`."""
+    homes = schedulable(algo)
+    faults = []
+    for key, number in typed.items():
+        fault = number_fault(homes[key], field_of(key), number)
+        if fault:
+            faults.append(f"{ALGO}{key}={dotted.show(number)}: {fault}")
+    if faults:
+        raise ConfigError(*faults)
 
 
 def numbers_of(algo: Mapping[str, Any]) -> dict[str, float]:
@@ -70,40 +82,43 @@ def numbers_of(algo: Mapping[str, Any]) -> dict[str, float]:
 
 
 def schedules_of_rates(algo: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Returns key and value of the `lr_schedule` of each learning rate, by the dotted key of the rate."""
+    """Returns (key, value) of the `lr_schedule` of each learning rate, by the dotted key of the rate."""
     return {key: schedule_of_rate(key, algo) for key in numbers_of(algo) if key.endswith("learning_rate")}
 
 
 def fitted(state: Mapping[str, Any], loop: nn.Module) -> dict[str, Any]:
-    """Returns the state of a snapshot without that of learning rate schedules which the resumed loop no longer has, and
-    with the first values of numbers that had no schedule."""
+    """Returns the state of a snapshot, fitted to the schedules of a resumed loop.
+
+    The state of learning rate schedules that the loop no longer has is left out. Numbers that had no schedule start
+    with its first values.
+    """
     present = {f"{name}._extra_state" for name, _ in loop.named_modules()}
     kept = {key: value for key, value in state.items() if not key.endswith(STATE) or key in present}
     return loop.get_submodule("schedules").state_dict(prefix="schedules.") | kept
 
 
-def ended(agent: nn.Module, schedules: Schedules, algo: Mapping[str, Any], last: Context) -> Iterator[str]:
-    """Yields a line for each number that stays 0 although nothing is learned then, in a run that goes on after the end
-    of its schedules.
+def zero_after_end(agent: nn.Module, schedules: Schedules, algo: Mapping[str, Any], last: Context) -> Iterator[str]:
+    """Yields a line for each number that is 0 after the end of its schedule, so that nothing is learned from then on.
 
     last: the counters at the last step of the run.
     """
     total_steps = last.env_steps + 1
-    rests = f"is 0 after the end of its schedule and up to step {total_steps:,}, so nothing is learned; resume with"
+    fact = f"is 0 after the end of its schedule and up to step {total_steps:,}, so nothing is learned; resume with"
     at_zero = any(module.ends_at_zero for module in agent.modules() if isinstance(module, Schedule))
     for key, (setting, schedule) in schedules_of_rates(algo).items():
         if schedule and at_zero:
-            yield f"algo.{key} {rests} {setting}={{linear: {{}}}} (0 at the new end), {setting}={{}} or algo.{key}=..."
+            yield f"algo.{key} {fact} {setting}={{linear: {{}}}} (0 at the new end), {setting}={{}} or algo.{key}=..."
     for key, number in schedules.numbers.items():
         if number.is_excluded_zero(last):
-            yield f"algo.{key} {rests} algo.{key}={number.start:g}"
+            yield f"algo.{key} {fact} algo.{key}={number.start:g}"
 
 
-def course(setting: str, schedule: Any, rate: float, typed: float | None, step: int, total: int) -> list[Point]:
+def points_of_rate(setting: str, schedule: Any, rate: float, typed: float | None, step: int, total: int) -> list[Point]:
     """Returns the points of a learning rate whose `lr_schedule` the user typed when resuming a run at a step.
 
-    With {}, the rate is constant: the one that was typed too, or else that of the config. With {linear: {}}, it falls
-    to 0 at the new total, from the one that was typed too, or else as in a run that had this total from its start.
+    With {}, the rate is constant: `typed`, or `rate` if that is None. With {linear: {}}, it falls from `typed` to 0 at
+    the new total, or as in a run that had this total from its start if `typed` is None.
+    rate: the learning rate in the config. typed: a learning rate that the user typed too. total: steps of the run.
     """
     start = rate
     if typed is not None:

@@ -8,20 +8,22 @@ from rlrun.errors import RunError, nearest
 
 
 class StoppingRules:
-    """Says from the log rows of a run whether it ends: a metric was reached and held, rises no more, or time is up.
+    """Decides from the log rows of a run whether it ends early.
 
-    The rows are the only state, so a resumed run decides as if it had not been interrupted.
+    It ends when a metric has reached a bound, has stopped rising, or when the time is up. The rows are the only state,
+    so a resumed run decides as if it had not been interrupted.
     """
 
     def __init__(self, cfg: StopWhenConfig):
         self.cfg = cfg
-        self.latest: deque[float] = deque(maxlen=cfg.times)  # values of the metric
+        self.latest: deque[float] = deque(maxlen=cfg.times)  # the last values of the metric
         self.best = float("-inf")
         self.since_best = 0  # values since the best one
         self.hours = 0.0  # of training
-        self.is_read = {cfg.at_least, cfg.at_most, cfg.plateau} != {None}  # whether a rule reads the metric
+        metric_rules = (cfg.at_least, cfg.at_most, cfg.plateau)
+        self.needs_metric = any(rule is not None for rule in metric_rules)
 
-    def see(self, row: Mapping[str, float]) -> None:
+    def add(self, row: Mapping[str, float]) -> None:
         """Takes the next row. Rows without the metric count for `hours` only.
 
         Raises RunError if an evaluation lacks the metric, because then no evaluation has it.
@@ -30,7 +32,7 @@ class StoppingRules:
         value = row.get(self.cfg.metric)
         if value is None:
             measured = [key for key in row if key.startswith("eval/")]
-            if self.is_read and measured and self.cfg.metric.startswith("eval/"):
+            if self.needs_metric and measured and self.cfg.metric.startswith("eval/"):
                 raise RunError(
                     f"trainer.stop_when.metric={self.cfg.metric}: no such metric{nearest(self.cfg.metric, measured)}"
                 )
@@ -38,7 +40,8 @@ class StoppingRules:
         self.latest.append(value)
         self.since_best += 1
         if value > self.best:
-            self.best, self.since_best = value, 0
+            self.best = value
+            self.since_best = 0
 
     def reason(self) -> str | None:
         """Returns why the run ends after the rows so far, or None."""

@@ -164,16 +164,17 @@ def stored_config(path: Path, changes: Mapping[str, object] | None = None, typed
     if filled:
         line = f"{path / CONFIG} has an earlier format; added settings: {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
-    module, name = module_of(config.env.id), config.env.id.rpartition(":")[2]
+    module = module_of(config.env.id)
     named = [*config.plugins]
     if module is not None:
         named.append(module)
-    missing = [reference for reference in dict.fromkeys(named) if typed_again(reference) is None]
-    if missing:
-        again = ",".join(typed_again(reference) or reference for reference in dict.fromkeys(named))
+    found = {reference: typed_again(reference) for reference in named}
+    if None in found.values():
+        again = ",".join(usable or reference for reference, usable in found.items())
         raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{again}]")
     if module is not None:  # the file may have moved since the run was trained
-        env = dataclasses.replace(config.env, id=f"{typed_again(module)}:{name}")
+        name = config.env.id.rpartition(":")[2]
+        env = dataclasses.replace(config.env, id=f"{found[module]}:{name}")
         config = dataclasses.replace(config, env=env)
     return config
 
@@ -198,14 +199,20 @@ def built_from(path: Path) -> Iterator[None]:
 
 
 def check_spaces(source: str, run: Path, spec: Spec) -> None:
-    """Raises ConfigError, which names `source`, if a run was trained with other observations or actions than those of
-    `spec`. Runs of earlier versions did not record them."""
-    if differs := difference(RunDir.meta_of(run).get("spaces"), described(spec)):
+    """Raises ConfigError, which names `source`, if a run was trained with other spaces than those of `spec`.
+
+    Runs of earlier versions, which did not record their spaces, pass.
+    """
+    differs = difference(RunDir.meta_of(run).get("spaces"), described(spec))
+    if differs:
         raise ConfigError(f"{source}: {differs}")
 
 
 def check_unchanged(run: Path, snapshot: Snapshot) -> None:
-    """Raises ConfigError if the run's config was edited since the snapshot was taken."""
+    """Raises ConfigError if the run's config was edited since the snapshot was taken.
+
+    Raises SnapshotError if the snapshot does not record the config.
+    """
     match snapshot.header:
         case {"config": str(config), "overrides": str(overrides)}:
             resumable.check_unchanged(run, Recorded(config, overrides))

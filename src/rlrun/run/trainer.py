@@ -76,7 +76,7 @@ class Progress:
 
 CALLBACKS = "callbacks."  # prefix of the state of callbacks
 
-_progress = pydantic.TypeAdapter(Progress)
+_progress_adapter = pydantic.TypeAdapter(Progress)
 
 
 class Trainer:
@@ -101,7 +101,7 @@ class Trainer:
         self.progress = Progress()
         self.wall_s = 0.0  # seconds of training in earlier processes
         self.started = time.monotonic()
-        self.last = (self.started, loop.steps, loop.updates)
+        self.last = (self.started, loop.steps, loop.updates)  # time, steps and updates at the last row
 
     def run(self, signals: Signals) -> str:
         """Trains until the run or this process ends, then waits for the last snapshot.
@@ -125,7 +125,7 @@ class Trainer:
         goal = min(cfg.total_steps, cfg.stop_at or cfg.total_steps)
         while self.stop_reason is None and min(loop.steps, progress.logged_until) < goal:
             before = progress.logged_until
-            if loop.steps == before:  # not if an interrupted evaluation was resumed: its log row is written first
+            if loop.steps == before:  # else an interrupted evaluation was resumed, and its log row comes first
                 self.tick()
             try:
                 self.log_and_evaluate()
@@ -173,9 +173,9 @@ class Trainer:
         """Ends the run after the current step."""
         self.stop_reason = reason
 
-    def see(self, row: Mapping[str, float]) -> None:
-        """Ends the run if a rule holds after this row."""
-        self.rules.see(row)
+    def apply_rules(self, row: Mapping[str, float]) -> None:
+        """Adds a row to the stopping rules, and ends the run if one of them holds now."""
+        self.rules.add(row)
         reason = self.rules.reason()
         if reason is not None:
             self.stop(reason)
@@ -196,8 +196,10 @@ class Trainer:
         self.progress.logged_until = loop.steps
 
     def write_row(self, with_evaluation: bool) -> None:
-        """Writes one log row, with the metrics of an evaluation if `with_evaluation`. Raises RunError if a loss is not
-        finite."""
+        """Writes one log row, with the metrics of an evaluation if `with_evaluation` is True.
+
+        Raises RunError if a loss is not finite.
+        """
         self.check_faults()
         loop, progress = self.loop, self.progress
         values = self.time_metrics()
@@ -205,7 +207,7 @@ class Trainer:
             values |= self.evaluate(loop.steps)
             if loop.env.reports_success:  # in an evaluation without any report, no episode was a success
                 values.setdefault("eval/success_rate", 0.0)
-            take_logged()  # numbers of the evaluation are no metrics of the training
+            take_logged()  # discards what the evaluation logged, because it is not a metric of the training
             progress.final_return = values["eval/return_mean"]
             self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
         losses = {name: float(mean) for name, mean in loop.metrics.drain().items()}
@@ -218,7 +220,7 @@ class Trainer:
         loop.metrics.log(take_logged())
         row |= loop.metrics.drain_logged()
         self.log.row(row)
-        self.see(row)
+        self.apply_rules(row)
         progress.logged_until = loop.steps
         if with_evaluation:
             self.update_best(values["eval/return_mean"], values.get("eval/shortfall", 0.0))
@@ -234,8 +236,10 @@ class Trainer:
             progress.best_shortfall = shortfall
 
     def episode_metrics(self) -> dict[str, float]:
-        """Returns metrics of the episodes since the last row, the mean return of all episodes, and the environments'
-        measures. Empties the list of episodes."""
+        """Returns metrics of the episodes since the last row, and the mean return of all episodes so far.
+
+        Also returns the measures of the environments. Empties the list of episodes.
+        """
         loop, progress = self.loop, self.progress
         loop.fetch_episodes()
         if self.callbacks:
@@ -266,8 +270,7 @@ class Trainer:
         }
 
     def agent_metrics(self) -> dict[str, float]:
-        """Returns the learning rates of the agent's optimisers, scheduled hyperparameters and environment parameters,
-        and numbers such as epsilon."""
+        """Returns what the agent reports, such as epsilon, and learning rates and scheduled values."""
         values = {}
         for path, optim in self.optims:
             if path.startswith("agent."):
@@ -332,7 +335,7 @@ class Trainer:
 
     def state(self) -> dict[str, object]:
         """Returns the state of the whole run: that of the loop and that of the trainer."""
-        progress = _progress.dump_python(self.progress, by_alias=True)
+        progress = _progress_adapter.dump_python(self.progress, by_alias=True)
         own = {"trainer._extra_state": {"progress": progress}}
         return self.loop.state_dict() | self.callbacks.state_dict(prefix=CALLBACKS) | own
 
@@ -349,7 +352,7 @@ class Trainer:
         self.callbacks.load_state_dict({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
         self.loop.set_parameters()
         self.called_for = len(self.loop.metrics.episodes)
-        self.progress = _progress.validate_python(own["progress"])
+        self.progress = _progress_adapter.validate_python(own["progress"])
         self.wall_s = float(clocks["wall_s"])
 
 

@@ -26,12 +26,12 @@ from rlrun.envs.stepping.obs_adapter import sample
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import SilentError, end, started
 from rlrun.errors import ConfigError
+from rlrun.run.data import OURS
 from rlrun.schedules.curriculum import Curriculum
 
 TIMEOUT_S = 6.0  # for making an environment and a few steps, unless env.timeout_s is shorter or was typed by the user
 STEPS = 3
 LEAST_MEMORY = 1 << 30  # bytes that the trial may always use, whatever memory the machine has
-OURS = "rlrun/"  # prefix of the ids of our own environments
 READ_BY_RLRUN = ("path", "source")  # arguments of our own tables, whose content is verified by its digest
 
 Make = Callable[[], gym.Env]
@@ -55,8 +55,9 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only:
         makes.append(maker(trained))
     if cfg.eval_kwargs:
         makes.append(maker(recipe(replace(cfg, kwargs=cfg.kwargs | cfg.eval_kwargs))))
-    for end_of_range in zip(*cfg.task_kwargs.values(), strict=True):
-        makes.append(maker(trained.at(0, **dict(zip(cfg.task_kwargs, end_of_range, strict=True)))))
+    for bounds in zip(*cfg.task_kwargs.values(), strict=True):  # first all lower bounds, then all upper ones
+        task = dict(zip(cfg.task_kwargs, bounds, strict=True))
+        makes.append(maker(trained.at(0, **task)))
     if cfg.schedule and not (evaluation_only or trained.vectorised):
         makes += [partial(scheduled, trained, values) for values in Curriculum(cfg.schedule).samples()]
     is_off = cfg.selftest == "off" and "env.selftest" in typed
@@ -68,7 +69,7 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only:
 
 
 def reads_table(cfg: EnvConfig) -> bool:
-    """Returns whether it is one of our own environments that read a table, which is verified by its digest."""
+    """Returns whether a config has one of our own environments with a table, which is verified by its digest."""
     return cfg.id.startswith(OURS) and not {*cfg.kwargs, *cfg.eval_kwargs}.isdisjoint(READ_BY_RLRUN)
 
 
@@ -87,7 +88,7 @@ def check_typed_again(sections: Mapping[str, dict[str, Any]], id: str, typed: Ma
 def maker(one: Recipe) -> Make:
     """Returns a function that makes one environment of a recipe, or a vector env of one."""
     if one.vectorised:
-        return partial(one.all, 1)
+        return partial(one.vector_env, 1)
     return one
 
 
@@ -122,13 +123,15 @@ def try_environments(makes: list[Make], trained: Recipe, cfg: EnvConfig) -> None
         end([pipe.process])
 
 
-def take_steps(pipe: Connection, index: int, given: tuple[Iterable[Make], int], things: contextlib.ExitStack) -> None:
+def take_steps(
+    pipe: Connection, index: int, given: tuple[Iterable[Make], int], resources: contextlib.ExitStack
+) -> None:
     """Runs in a worker: makes environments, takes a few steps in each, and reports that it is done."""
     makes, limit = given
     operating_system.limit_memory(limit)
     for make in makes:
         env = make()
-        things.callback(env.close)
+        resources.callback(env.close)
         if isinstance(env, gym.Env | gym.vector.VectorEnv):
             step_environment(env)
         else:
@@ -148,7 +151,8 @@ def step_environment(env: gym.Env) -> None:
 
 def step_simulator(simulator: Simulator) -> None:
     """Takes a few random steps in a simulator, which has no spaces of a batch."""
-    env, random = Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="simulator"), Stream(0, "actions")
+    env = Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="simulator")
+    random = Stream(0, "actions")
     env.reset()
     for _ in range(STEPS):
         env.step(env.sample(random))

@@ -46,9 +46,9 @@ def sources(config: RunConfig) -> list[tuple[Path, list[str]]]:
 
 
 def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_exploration: bool = False) -> None:
-    """Loads the weights of a run, a snapshot or a safetensors file into a new loop. Optimisers and random streams are
-    not loaded.
+    """Loads the weights of a run, a snapshot or a safetensors file into a new loop.
 
+    Optimisers and random streams are not loaded.
     modules: parts of the agent to load; empty: the whole agent, and the add-ons with the statistics of normalisation.
     An entry is a name such as `actor`, or `<name here>:<name there>` if the source has another name for the part, as in
     `particles.0.policy:policy`. An empty name means the whole agent.
@@ -63,7 +63,8 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_explor
         name, colon, name_there = entry.partition(":")
         if not colon:
             name_there = name
-        place, origin = place_of(name), place_of(name_there)
+        place = place_of(name)
+        origin = place_of(name_there)
         renamed = {}
         for key, value in weights.items():
             if key.startswith(f"{origin}."):
@@ -149,10 +150,12 @@ def load_part(
     try:
         missing, unknown = module.load_state_dict(own, strict=False)
     except Exception as error:  # an untrusted snapshot may hold anything
-        raise ConfigError(
-            f"{source}: does not fit this config: {_misfit(module, own, prefix) or manifest.line(error)}"
-        ) from None
-    if place := not_finite(module):
+        misfit = _misfit(module, own, prefix)
+        if misfit is None:
+            misfit = manifest.line(error)
+        raise ConfigError(f"{source}: does not fit this config: {misfit}") from None
+    place = not_finite(module)
+    if place is not None:
         raise ConfigError(f"{source}: {prefix}.{place} holds numbers that are not finite")
     if optional is not None:
         needed = [key for key in missing if not key.endswith("_extra_state")]

@@ -2,8 +2,7 @@
 
 An episode has one step, and observations are empty. Without observations a linear policy is only its bias, so its
 parameters are the point x. Evolutionary algorithms then search for x directly and can be compared by their number of
-evaluations. The action 0 stands for the usual starting point
-of the function, and the minimum of each function is 0.
+evaluations. The action 0 stands for the usual starting point of the function, and the minimum of each function is 0.
 """
 
 import gymnasium as gym

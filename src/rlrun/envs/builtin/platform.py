@@ -14,10 +14,10 @@ from gymnasium.spaces import Box, Discrete, Tuple
 from rlrun.types import Info
 
 RUN, HOP, LEAP = range(3)
-LARGEST = (30.0, 720.0, 430.0)  # of the parameter of each move
+LARGEST = (30.0, 720.0, 430.0)  # the largest parameter of each move
 DT = 0.05
 
-LEFT = (0.0, 475.0, 985.0)  # of the platforms
+LEFT = (0.0, 475.0, 985.0)  # left ends of the platforms
 WIDTH = (250.0, 275.0, 50.0)
 GAP = (225.0, 235.0, 0.0)  # after each platform
 TOP = 40.0  # height of all platforms
@@ -25,8 +25,8 @@ END = 1035.0  # right end of the last platform, which is the goal
 SIZE = (20.0, 30.0)  # width and height of player and enemies
 
 ENEMY_SPEED = 30.0
-GROUND_SPEED, SPEED, VERTICAL_SPEED = 70.0, 100.0, 200.0  # the highest
-ACCELERATION = ((SPEED - GROUND_SPEED) / DT, VERTICAL_SPEED / DT)  # the largest
+GROUND_SPEED, SPEED, VERTICAL_SPEED = 70.0, 100.0, 200.0  # limits: on a platform, in the air, upwards and downwards
+ACCELERATION = ((SPEED - GROUND_SPEED) / DT, VERTICAL_SPEED / DT)  # limits: horizontal, vertical
 KEPT = 0.99  # factor of the horizontal speed per step
 GRAVITY = 9.8
 SPEED_NOISE, JUMP_NOISE = 0.5, 1.0  # standard deviations
@@ -63,7 +63,8 @@ class Platform(gym.Env):
         move = int(action[0])
         parameter = float(action[1 + move][0])
         start = self.position[0]
-        lasts, ended = True, False
+        lasts = True
+        ended = False
         seconds_left = 1.0
         while lasts and not ended:
             self._advance(move, parameter)

@@ -45,7 +45,9 @@ class PointRun(gym.Env):
     action_space = Box(-1.0, 1.0, (2,), np.float32)
     reward_space = Box(-np.inf, np.array([np.inf, 0.0]), dtype=np.float64)
 
-    KEPT, GAIN, DT = 0.8, 0.4, 0.2  # factor of the speed by friction, speed gained by a force of 1, seconds per step
+    KEPT = 0.8  # factor of the speed by friction, per step
+    GAIN = 0.4  # speed that a force of 1 adds per step
+    DT = 0.2  # seconds per step
 
     def __init__(self, gust: float = 0.2):
         self.gust, self.y, self.speed = gust, 0.0, np.zeros(2)

@@ -177,8 +177,8 @@ class Counter(gym.Env):
     """The observation is (episode number, step), the reward is the step. Episodes have `length` steps.
 
     Its numbers reveal transitions that are lost, duplicated or joined across a reset. truncate: whether episodes are
-    truncated instead of terminated. factors: if set, the reward is a vector, the step number times
-    each factor. All calls of `step` return the same array and overwrite it.
+    truncated instead of terminated. factors: if set, the reward is a vector, the step number times each factor, in an
+    array that the next step overwrites.
     """
 
     observation_space = Box(0.0, np.inf, (2,), np.float64)

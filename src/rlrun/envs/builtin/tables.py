@@ -22,18 +22,19 @@ from rlrun.envs.making.unix_compress import MAGIC, CompressFile, CompressFileErr
 
 SKLEARN = "sklearn:"
 SETS = ("wine", "digits", "breast_cancer", "iris")  # the tables of scikit-learn that have classes
-WORDS = 1000  # the most different words of a column; each of them becomes a column
+WORDS = 1000  # limit of the different words in a column, because each becomes a column of its own
 INDEX = re.compile(r"(unnamed: \d+|index|id|row)$", re.IGNORECASE)  # names of columns that may only number the rows
-FEW = 20  # so many different words may stand in a short table, even if none of them is repeated
+FEW = 20  # up to so many different words may stand in a column even if most of them occur only once
 TAB = r"\t"  # how a tab is typed
 NUMBER = re.compile(  # a number as people write it: 1234.5, 1.2e-3, 1,234.5, 1 234,5, $12.50, 7%
     r"[-+]?[$€£¥]?\s?(\d{1,3}([\s,.'\u2019]\d{3})+|\d+|(?=[.,]\d))([.,]\d*)?(e[-+]?\d+)?\s?[$€£¥%]?", re.IGNORECASE
 )
 LIMIT = 1 << 30  # bytes of an unpacked table; the largest table that our configs name has 361 MB
 LINE = 16 << 20  # bytes of one line
-RATIO = 100  # a packed file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
-CHUNK = 1 << 16  # bytes read at a time
+# a packed file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
 SMALL = 1 << 20
+RATIO = 100
+CHUNK = 1 << 16  # bytes read at a time
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, CompressFileError)
 TOO_LARGE = "the table needs more memory than this machine has"
@@ -97,16 +98,16 @@ def load(
         with open_data(Path(path)) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             rows = _read(file, header, separator, missing)
-        of_label = _place(label, rows)
-        left_out = {of_label, *(_place(column, rows) for column in drop)}
-        kept = [index for index in range(rows.width) if index not in left_out]
+        label_index = _place(label, rows)
+        dropped = {label_index, *(_place(column, rows) for column in drop)}
+        kept = [index for index in range(rows.width) if index not in dropped]
         if not kept:
             raise ValueError(f"has no column besides the label (separator={separator!r})")
-        _check_names(rows, [*kept, of_label])
+        _check_names(rows, [*kept, label_index])
         parts = []
         for index in kept:
             parts += _features(rows, index, normalize)
-        labels, names = _labels(rows, of_label)
+        labels, names = _labels(rows, label_index)
         return _table(parts, labels, names, sha256)
     except FileNotFoundError:
         raise ValueError("no such file") from None
@@ -124,28 +125,32 @@ def _table(parts: list[np.ndarray], labels: Iterable[object], names: dict[Any, s
 
 
 def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | float | None) -> Rows:
-    """Returns all rows of an open file. Raises ValueError if a row has another number of columns than the first."""
+    """Returns the rows of an open file, without those that hold the word `missing`.
+
+    Raises ValueError if a row has another number of columns than the first, or if the rows need too much memory.
+    """
     rows = Rows([], [], array("q"))
     lines = _Lines(file, separator)
     width = 0
-    left_out = {str(missing)}
-    if missing != missing:  # a config holds nan, however it was written
-        left_out = {"nan", "NaN", "NAN"}
-    memory = _memory()
+    missing_words = {str(missing)}
+    if missing != missing:  # nan, which a config holds as a number, whichever spelling the file has
+        missing_words = {"nan", "NaN", "NAN"}
+    bytes_left = _memory()
     try:
         for number, row in _split(lines, separator):
-            width = width or len(row)
+            if width == 0:
+                width = len(row)
             if len(row) != width:
                 raise ValueError(f"row {number} has {len(row)} columns, the first line has {width}")
             if header and not rows.names:
                 rows.names = row
                 continue
-            if missing is not None and not left_out.isdisjoint(row):
+            if missing is not None and not missing_words.isdisjoint(row):
                 continue
             rows.cells.append(row)
             rows.lines.append(number)
-            memory -= _size(row, lines.length)
-            if memory < 0:
+            bytes_left -= _size(row, lines.length)
+            if bytes_left < 0:
                 raise ValueError(f"row {number}: {TOO_LARGE}")
     except csv.Error as error:
         raise ValueError(f"row {lines.begun}: {_csv_fault(error)}") from None
@@ -157,8 +162,8 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
 class _Lines:
     """Iterates over the lines of an open file as text; a packed file is unpacked.
 
-    Empty lines are left out, and lines that begin with |, as in the test file of the data set Adult, unless | separates
-    columns. Raises ValueError if the file is not UTF-8 text or is too large for a table.
+    Empty lines are left out. So are lines that begin with |, as in the test file of the data set Adult, unless |
+    separates columns. Raises ValueError if the file is not UTF-8 text or is too large for a table.
     """
 
     def __init__(self, file: BufferedReader, separator: str | None):
@@ -223,8 +228,10 @@ def _unpacked(file: BufferedReader) -> Any:
 
 
 def _reader(file: BufferedReader) -> tuple[str | None, Any]:
-    """Returns the program that packed an open file, None if it is not packed, and a reader at the first byte of its
-    content."""
+    """Returns (the program that packed an open file, a reader at the first byte of the file's content).
+
+    The program is None if the file is not packed.
+    """
     file.seek(0)
     start = file.read(len(GZIP))
     file.seek(0)
@@ -365,7 +372,7 @@ def _labels(rows: Rows, index: int) -> tuple[list[Any], dict[Any, str]]:
     if values is not None:
         labels = [_exact(word) for word in column]
         whole = bool((values == np.rint(values)).all())
-    names = dict(zip(reversed(labels), reversed(column), strict=True))  # the first word of each class
+    names = dict(zip(reversed(labels), reversed(column), strict=True))  # reversed: the first word of a class stays
     if len(names) == 1:
         raise ValueError(f"all labels in column {name} are {column[0][:40]!r}; a label has two classes or more")
     if len(names) > FEW and (not whole or 2 * len(names) > len(column)):

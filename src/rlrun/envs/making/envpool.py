@@ -75,7 +75,7 @@ class EnvPool(GymVectorEnv):
         self.pool.close()
 
 
-def preparing(wrappers: dict[str, dict[str, Any]], limit: int | None) -> dict[str, object]:
+def preprocessing(wrappers: dict[str, dict[str, Any]], limit: int | None) -> dict[str, object]:
     """Returns the wrappers `atari` and `frame_stack` as arguments of EnvPool; {} unless both are given.
 
     limit: time limit in frames, which EnvPool counts in steps. Raises ConfigError for settings that EnvPool lacks.

@@ -14,20 +14,19 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
-from rlrun.envs.config import OBJECT, EnvConfig, no_object
+from rlrun.envs.config import OBJECT, PLAYGROUND, EnvConfig, no_object
 from rlrun.envs.making.box2d import NewWorld
 from rlrun.envs.making.explained import explained
 from rlrun.envs.simulators import suite
 from rlrun.envs.stepping.obs_adapter import adapt_observations, shows_masks
 from rlrun.envs.stepping.slot import EnvSlot, fault
 from rlrun.envs.wrappers.atari import STICKY, STICKY_DEFAULT, StickyALE
-from rlrun.envs.wrappers.rewards import reward_shape
+from rlrun.envs.wrappers.reward_vectors import reward_shape
 from rlrun.envs.wrappers.wrapper import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
 from rlrun.imports import MULTI_AGENT, advice, importing, is_path, module_of, name_of, reference_of
 
 ATARI = "ALE/"
-PLAYGROUND = "playground/"
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Recipe:
         limits = [config.max_steps for wrapper, config in self.wrappers if wrapper is TimeLimit]
         return min(filter(None, [self.max_episode_steps or self.spec.max_episode_steps, *limits]), default=None)
 
-    def all(self, num_envs: int) -> Any:
+    def vector_env(self, num_envs: int) -> Any:
         """Returns the vector env of this id: one of Gymnasium's, or a `Simulator` from `accelerated`.
 
         It takes no wrappers except `time_limit`, whose limit it applies itself. Raises ValueError for other wrappers.
@@ -109,12 +108,12 @@ class Recipe:
         if len(limits) < len(self.wrappers):
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = entry_point(self.spec.vector_entry_point)
-        time = {}
+        arguments: dict[str, object] = {"num_envs": num_envs}
         in_torch = self.spec.vector_entry_point in suite.ENTRY_POINTS.values()
-        own = self.max_episode_steps or self.spec.max_episode_steps
-        if own and (in_torch or self.spec.max_episode_steps):  # bandits have no time limit
-            time["max_episode_steps"] = min([own, *limits])
-        return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
+        limit = self.max_episode_steps or self.spec.max_episode_steps
+        if limit and (in_torch or self.spec.max_episode_steps):  # bandits have no time limit
+            arguments["max_episode_steps"] = min([limit, *limits])
+        return make(**(arguments | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: object) -> "Recipe":
         """Returns a copy for the environment with this index; `task` overrides constructor arguments."""
@@ -123,9 +122,8 @@ class Recipe:
 
 def recipe(cfg: EnvConfig) -> Recipe:
     """Returns the recipe for a config. Raises ConfigError for unknown ids, wrappers, settings, and missing extras."""
-    from rlrun.settings.registry import (
-        configured,  # imported here because workers, which also load this module, do not need it
-    )
+    # imported here because workers, which also load this module, do not need it
+    from rlrun.settings.registry import configured
 
     if cfg.backend == "jax":
         spec = _in_jax(cfg.id)
@@ -141,9 +139,10 @@ def recipe(cfg: EnvConfig) -> Recipe:
         with explained(spec, kwargs, cfg.id):
             creator: Any = entry_point(spec.entry_point or spec.vector_entry_point)
         if "render_mode" in kwargs:
-            _check_draws(creator, cfg.id, kwargs["render_mode"])
+            _check_render_mode(creator, cfg.id, kwargs["render_mode"])
         if instance_seed is not None and "instance_seed" in inspect.signature(creator).parameters:
-            kwargs["instance_seed"], instance_seed = instance_seed, None
+            kwargs["instance_seed"] = instance_seed
+            instance_seed = None
     masked = None  # not known yet
     if not cfg.action_mask:
         masked = False
@@ -312,7 +311,7 @@ def _in_torch(id: str) -> EnvSpec:
     return replace(find(id), vector_entry_point=suite.ENTRY_POINTS[id])
 
 
-def _check_draws(creator: object, id: str, mode: object) -> None:
+def _check_render_mode(creator: object, id: str, mode: object) -> None:
     """Raises ConfigError if the environment's class does not declare this render mode.
 
     Nothing is checked if the entry point is a function, which has no metadata.

@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from gymnasium.vector import VectorWrapper
 
 from rlrun.envs.config import EnvConfig
-from rlrun.envs.making.envpool import FRAMES, PREPARED, EnvPool, preparing
+from rlrun.envs.making.envpool import FRAMES, PREPARED, EnvPool, preprocessing
 from rlrun.envs.making.explained import explained
 from rlrun.envs.making.make import Recipe, entry_point
 from rlrun.envs.same_spaces import actions, observations
@@ -66,7 +66,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
     if recipe.spec.vector_entry_point is None and not envpool:
         raise ConfigError(f"env.backend=native: {cfg.id} has no vector env of its own")
     wrappers = set(cfg.wrappers)
-    make: Callable[[], Any] = partial(recipe.all, cfg.num_envs)
+    make: Callable[[], Any] = partial(recipe.vector_env, cfg.num_envs)
     if envpool:
         wrappers -= PREPARED
         make = partial(_envpool, recipe, cfg)
@@ -83,16 +83,18 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
     return Native(make, venv), verdict
 
 
-def examine_simulator(pipe: Connection, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
+def examine_simulator(
+    pipe: Connection, index: int, given: tuple[Recipe, Callable[[], Any]], resources: ExitStack
+) -> None:
     """Runs the self-test of a vector env in a worker, and reports the result as `examination.examine` does."""
     recipe, make = given
     with explained(recipe.spec, recipe.kwargs, recipe.id):
-        simulator = make()
-    own = hasattr(simulator, "get_extra_state")
+        venv = make()
+    saves_itself = hasattr(venv, "get_extra_state")
     pipe.send((None, None))
-    simulator.close()
+    venv.close()
     report(pipe, False, {})
-    if own:
+    if saves_itself:
         method = Method(NATIVE, "")
     else:
         method = simulator_self_test(partial(Native, make))
@@ -102,7 +104,7 @@ def examine_simulator(pipe: Connection, index: int, given: tuple[Recipe, Callabl
 def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
     arguments: dict[str, object] = {}
     limit = recipe.max_episode_steps or recipe.spec.max_episode_steps
-    prepared = preparing(cfg.wrappers, limit)
+    prepared = preprocessing(cfg.wrappers, limit)
     if limit is not None:
         arguments["max_episode_steps"] = limit
     arguments |= recipe.kwargs

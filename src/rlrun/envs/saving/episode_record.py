@@ -22,7 +22,10 @@ NOT_RECORDED = "the beginning of its episode was not recorded"
 
 
 class RecordedEpisode:
-    """The record of the current episode. Every step adds an action, up to MAX_BYTES, and sets `obs`."""
+    """The record of the current episode. Every step adds an action and sets `obs`.
+
+    Actions are kept until they exceed MAX_BYTES; `save` then refuses the record.
+    """
 
     def __init__(self, before: Tree | None, seed: int | None, options: dict[str, object] | None):
         self.before = before  # from `save_before_reset`; None if it is the first episode of a new environment
@@ -38,17 +41,24 @@ class RecordedEpisode:
         """Returns the record as a tree. Raises NotSavableError if the episode is too long to be replayed."""
         if len(self.actions) > MAX_BYTES:
             raise NotSavableError(TOO_LONG)
-        start = {"before": self.before, "seed": self.seed, "options": encode(self.options)}
-        return start | {"actions": np.frombuffer(bytes(self.actions), np.uint8).copy(), "obs": digest(self.obs)}
+        return {
+            "before": self.before,
+            "seed": self.seed,
+            "options": encode(self.options),
+            "actions": np.frombuffer(bytes(self.actions), np.uint8).copy(),
+            "obs": digest(self.obs),
+        }
 
 
-def recorded(tree: Any) -> bool:
+def is_record(tree: Any) -> bool:
     """Returns whether a tree is the record of an episode rather than the state of an environment."""
     return "actions" in tree
 
 
 def play(env: gym.Env, obs: object, tree: Any, replay_limit_s: float) -> None:
-    """Replays the actions of a saved episode in `env`, which was reset as when it was recorded. obs: from that reset.
+    """Replays the actions of a saved episode in `env`, which was reset with the seed and options of that episode.
+
+    obs: the observation that this reset returned.
 
     Raises NotSavableError if the last observation differs in any bit from the recorded one, or if the replay takes
     longer than `replay_limit_s`. Prints one message if it takes longer than QUIET_S.
@@ -56,7 +66,8 @@ def play(env: gym.Env, obs: object, tree: Any, replay_limit_s: float) -> None:
     if tree["actions"].nbytes > MAX_BYTES:
         raise NotSavableError(TOO_LONG)
     actions = decoded(env.action_space, tree["actions"].tobytes())
-    start, announced = time.monotonic(), False
+    start = time.monotonic()
+    announced = False
     for action in actions:
         elapsed_s = time.monotonic() - start
         if elapsed_s > replay_limit_s:

@@ -63,7 +63,7 @@ def untested(method: Method) -> Verdict:
     )
 
 
-def examine(pipe: Connection, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
+def examine(pipe: Connection, index: int, recipe: Recipe, resources: contextlib.ExitStack) -> None:
     """Runs in a worker: reports that an environment was made, then whether infos hold masks, then how it is saved."""
     slot = replace(recipe, masked=False, action_mask=False)()
     try:

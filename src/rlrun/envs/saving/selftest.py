@@ -21,7 +21,8 @@ MethodName = Literal["native", "replay", "episode end"]
 NATIVE: Final = "native"  # the state of the environment is saved
 REPLAY: Final = "replay"  # the actions since the reset are saved, and replayed in a new environment
 EPISODE_END: Final = "episode end"  # nothing is saved: the episode ends at a restore
-MOMENTS, STEPS = 5, 20  # how often the test saves and restores, and the steps after each time
+MOMENTS = 5  # how often the test saves and restores
+STEPS = 20  # steps before the first of these moments and after each
 UNSEEDED = (
     "two new environments differ after a reset with the same seed, so equal seeds do not give equal runs; draw random "
     "numbers from self.np_random"
@@ -49,7 +50,7 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
     unrepeatable = _unrepeatable(make, partial(_play, reset_at=STEPS // 2))
     reasons: list[str] = []
     for name in INEXACT:
-        reason = _failure(partial(_saved, name=name), make)
+        reason = _failure(partial(_restore_fault, name=name), make)
         if not reason:
             return Method(name, "; ".join(reasons), unrepeatable)
         reasons.append(reason)
@@ -59,7 +60,7 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
 def simulator_self_test(make: Callable[[], object]) -> Method:
     """Returns NATIVE or EPISODE_END for a vector env with the methods `get_extra_state` and `set_extra_state`."""
     unrepeatable = _unrepeatable(make, _play_together)
-    reason = _failure(_saved_together, make)
+    reason = _failure(_restore_fault_together, make)
     if reason:
         return Method(EPISODE_END, reason, unrepeatable)
     return Method(NATIVE, "", unrepeatable)
@@ -91,12 +92,15 @@ def _failure(test: Callable[[object, object], str], make: Callable[[], object]) 
 def _unrepeatable(make: Callable[[], object], play: Callable[..., "Played"]) -> str:
     """Returns `Method.unrepeatable`, or "" if the environment fails, because the tests of methods then fail too."""
     with contextlib.suppress(Exception), _pair(make) as (one, other):
-        return _compared(one, other, play)
+        return _seed_fault(one, other, play)
     return ""
 
 
-def _compared(one: Any, other: Any, play: Callable[..., "Played"]) -> str:
-    """Compares two new instances after a reset with the same seed, and then the first with itself after another one."""
+def _seed_fault(one: Any, other: Any, play: Callable[..., "Played"]) -> str:
+    """Returns why episodes with equal seeds differ, or "" if they are equal.
+
+    Compares the first episodes of two new instances, and then the first with a later episode of the same instance.
+    """
     obs, _ = one.reset(seed=0)
     start = raw(obs)
     begun = _attributes(one)
@@ -150,10 +154,10 @@ def _actions(env: gym.Env) -> gym.Space:
     return space
 
 
-def _saved(one: EnvSlot, other: EnvSlot, name: MethodName) -> str:
+def _restore_fault(one: EnvSlot, other: EnvSlot, name: MethodName) -> str:
     """Returns why `other`, restored from what the method saves of `one`, differs in any bit from then on, or "".
 
-    It is tested in the first episode and in later ones, and across resets in mid-episode.
+    The states are those of several moments; after every other one, the episode is cut by a reset.
     """
     if name == REPLAY:
         one.record()
@@ -174,7 +178,7 @@ def _saved(one: EnvSlot, other: EnvSlot, name: MethodName) -> str:
     return ""
 
 
-def _saved_together(one: Any, other: Any) -> str:
+def _restore_fault_together(one: Any, other: Any) -> str:
     """Returns why saving the state of a vector env is not exact, or "" if it is."""
     space = _actions(one)
     obs, _ = one.reset(seed=0)
@@ -206,7 +210,7 @@ def _play(env: EnvSlot, obs: object, actions: list[object] | gym.Space, reset_at
         else:
             action = actions[t]
         taken.append(action)
-        obs, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))  # which the environment may change
+        obs, reward, terminated, truncated, _ = env.step(copy.deepcopy(action))  # the environment may change its copy
         seen.append((raw(obs), np.float64(reward).tobytes(), terminated, truncated))
         if terminated or truncated or t == reset_at:
             obs, _ = env.reset()

@@ -25,12 +25,12 @@ PLAIN = (type(None), bool, int, float, str, bytes)
 GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
 # attributes that are not state: constructors set them once, and they may differ between machines or installations
 CONSTANT = {"_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs", "metadata", "fullpath", "spec", "_cached_spec"}
-# values that may replace each other
+# a value may replace another one of the same group
 KINDS = (
     bool | int | float | np.number | np.bool_, str, bytes, list | tuple | deque | np.ndarray, dict,
     np.random.Generator, random.Random, RunningMeanStd,
 )  # fmt: skip
-DRAWS = (np.random.Generator, random.Random, gym.Space)
+DRAWS = (np.random.Generator, random.Random, gym.Space)  # types that hold random generators
 MAX_DEPTH = 16  # deeper nesting is taken for a cycle
 
 

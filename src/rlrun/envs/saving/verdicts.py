@@ -28,7 +28,7 @@ from rlrun.settings import config, parse
 from rlrun.snapshot.atomic import replace_text
 
 MOST_BYTES = 1 << 20  # size limit of a verdict on disk; they usually have about 10 kB
-MOST_FILES = 1000  # that a verdict depends on, at most; an untrusted verdict could list a whole disk
+MOST_FILES = 1000  # limit of the files of a verdict, because an untrusted verdict could list a whole disk
 LARGE_BYTES = 8 << 20  # larger files, and compiled ones, are compared by size and modification time, not by content
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 INSTALLED = ("site-packages", "dist-packages")
@@ -71,7 +71,8 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
             "num_envs": num_envs,
             "python": platform.python_version(),
         }
-        if files := [module for module in recipe.modules if is_path(module)]:  # others may have files of the same names
+        files = [module for module in recipe.modules if is_path(module)]
+        if files:  # paths, because another folder may hold a file of the same name
             about["files"] = files
         return json.dumps(about, sort_keys=True)
     except (TypeError, ValueError, AttributeError):
@@ -87,7 +88,10 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
 
 
 def is_known(about: str | None) -> bool:
-    """Returns whether this machine has tested this environment, and the verdict holds, even one about a timeout."""
+    """Returns whether this machine has tested this environment and the verdict is still valid.
+
+    A test that timed out counts, whatever its limit was.
+    """
     return _valid(about, 0.0, (_known.get, _read)) is not None
 
 
@@ -109,8 +113,8 @@ def keep(verdict: Verdict) -> None:
     Does nothing if its validity could not be checked later: if the environment cannot be written as text, or if a
     version or the content of a file is not known.
     """
-    stands_on = {**verdict.versions, **verdict.files}
-    if verdict.about is None or not stands_on or not all(stands_on.values()):
+    needed = {**verdict.versions, **verdict.files}
+    if verdict.about is None or not needed or not all(needed.values()):
         return
     _known[verdict.about] = verdict
     path = _path(verdict.about)
@@ -120,7 +124,7 @@ def keep(verdict: Verdict) -> None:
 
 
 def recall(values: object) -> None:
-    """Adds the verdict that a run has stored in its own folder, in this process only."""
+    """Adds the verdict that a stored run brought along, for this process only. Ignores values that are no verdict."""
     verdict = _parsed(values)
     if verdict is not None and verdict.about is not None:
         _recalled[verdict.about] = verdict

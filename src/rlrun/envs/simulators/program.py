@@ -66,9 +66,11 @@ class Program:
         if self.limit is not None:
             truncated = ~terminated & (steps >= self.limit)
         ended = terminated | truncated
-        again = (ended & memory.used).any()
-        key, fresh = jax.lax.cond(again, lambda: self._draw(memory.key, len(steps)), lambda: (memory.key, memory.fresh))
-        used = ended | (memory.used & ~again)
+        is_drawn = (ended & memory.used).any()
+        key, fresh = jax.lax.cond(
+            is_drawn, lambda: self._draw(memory.key, len(steps)), lambda: (memory.key, memory.fresh)
+        )
+        used = ended | (memory.used & ~is_drawn)
 
         def choose(new: jax.Array, old: jax.Array) -> jax.Array:
             rows = ended.reshape(-1, *[1] * (new.ndim - 1))
@@ -80,7 +82,7 @@ class Program:
 
 
 class JaxEnv:
-    """A Simulator, as `envs.accelerated` defines it, of one compiled task."""
+    """A Simulator, as `envs.stepping.accelerated` defines it, of one compiled task."""
 
     def __init__(self, program: Program, num_envs: int):
         self.program, self.num_envs = program, num_envs
@@ -111,7 +113,8 @@ class JaxEnv:
 
     def set_extra_state(self, tree: Any) -> None:
         like = jax.eval_shape(lambda key: self.program.begin(key, self.num_envs), jax.random.PRNGKey(0))
-        self.memory = jax.tree.unflatten(jax.tree.structure(like), map(self._here, map(jnp.array, tree["arrays"])))
+        arrays = [self._here(jnp.array(array)) for array in tree["arrays"]]
+        self.memory = jax.tree.unflatten(jax.tree.structure(like), arrays)
 
     def _here(self, array: jax.Array) -> jax.Array:
         """Returns an array on the device. All arrays must be there from the start, or a step is compiled twice."""

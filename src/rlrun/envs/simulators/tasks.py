@@ -15,10 +15,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from rlrun.envs.config import PLAYGROUND
 from rlrun.envs.simulators.program import JaxEnv, Program
 from rlrun.errors import ConfigError, closest, did_you_mean
-
-PLAYGROUND = "playground/"
 
 
 class Physics:
@@ -69,7 +68,9 @@ def specification(id: str) -> EnvSpec:
         known, name = playground(), id.removeprefix(PLAYGROUND)
         if name not in known.ALL_ENVS:
             near = closest(name, known.ALL_ENVS)
-            raise ConfigError(f"env.id={id!r}: unknown{did_you_mean(near and PLAYGROUND + near)}")
+            if near:
+                near = PLAYGROUND + near
+            raise ConfigError(f"env.id={id!r}: unknown{did_you_mean(near)}")
         limit = known.get_default_config(name).episode_length
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 

@@ -1,7 +1,7 @@
 """Steps environments written in torch: thousands of them in one call, on the agent's device.
 
-A class of `suite/` holds the dynamics of one environment, as functions of tensors. `TorchEnv` does all
-the rest: time limits, resets within the step, true successors, random numbers, and the state for snapshots.
+A class of `suite/` holds the dynamics of one environment, as functions of tensors. `TorchEnv` does all the rest: time
+limits, resets within the step, true successors, random numbers, and the state for snapshots.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ State = dict[str, Tensor]  # tensors [num_envs, ...] by name
 
 
 class TorchEnv:
-    """A Simulator, as `envs.accelerated` defines it. Subclasses define `start`, `move` and `observe`.
+    """A Simulator, as `envs.stepping.accelerated` defines it. Subclasses define `start`, `move` and `observe`.
 
     These three are pure: they change neither their arguments nor the object. Constants that are tensors, such as
     tables, belong in `tables`, which is moved to the agent's device.
@@ -86,11 +86,11 @@ class TorchEnv:
             if not len(rows):
                 return state, obs
             fresh = self.start(self.random, len(rows))
-            placed = partial(_put, rows)
+            merge = partial(_put, rows)
         else:
             fresh = self.start(self.random, self.num_envs)
-            placed = partial(_where, ended)
-        return mapped(placed, state, fresh), mapped(placed, obs, self.observe(fresh))
+            merge = partial(_where, ended)
+        return mapped(merge, state, fresh), mapped(merge, obs, self.observe(fresh))
 
     def close(self) -> None: ...
 

@@ -99,13 +99,13 @@ class Accelerated(nn.Module):
 
         The first reset is always seeded; later resets are seeded only if `seed` is given.
         """
-        drawn = seed or self.seed
+        sequence = seed or self.seed
         self.seed = None
-        if self.device.type == "cuda":  # a step waits for its actions on the device, a reset has nothing to wait for
+        if self.device.type == "cuda":  # a simulator waits for the actions of a step, but for nothing at a reset
             torch.cuda.synchronize(self.device)
         number = None
-        if drawn is not None:
-            number = int(drawn.generate_state(1, np.uint32)[0])
+        if sequence is not None:
+            number = int(sequence.generate_state(1, np.uint32)[0])
         self.obs = self._tensors(self.simulator.reset(number))
         self.returns = torch.zeros_like(self.returns)
         self.lengths = torch.zeros_like(self.lengths)
@@ -207,9 +207,12 @@ class Units:
 
     def __init__(self, actions: Actions, device: torch.device):
         def tensor(values: object) -> Any:
-            return None if values is None else torch.as_tensor(values, device=device)
+            if values is None:
+                return None
+            return torch.as_tensor(values, device=device)
 
-        space = self.space = actions.native
+        space = actions.native
+        self.space = space
         self.bounds = None
         if actions.bounds is not None:
             self.bounds = [tensor(bound) for bound in actions.bounds]

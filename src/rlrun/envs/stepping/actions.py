@@ -20,9 +20,10 @@ ROUNDING = 1e-6  # how far a recorded action may be from the only allowed value,
 
 
 class Actions:
-    """For the agent, a bounded Box has the range [-1, 1] in every dimension, and discrete actions count from 0.
+    """Converts actions between the units of the agent and those of the environment.
 
-    Except for Discrete, an action of the agent is a vector, whatever its shape in the environment.
+    For the agent, a bounded Box has the range [-1, 1] in every dimension, and discrete actions count from 0. Except for
+    Discrete, an action of the agent is a vector, whatever its shape in the environment.
     """
 
     def __init__(self, space: gym.Space):
@@ -158,7 +159,7 @@ def conversion(space: gym.Space) -> Actions:
 
 
 def leaves(space: gym.Space, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (dotted name, space) of every part of nested Tuple and Dict spaces that is neither; a Tuple counts."""
+    """Yields (dotted name, space) of every part of nested Tuple and Dict spaces that is neither, as in "arm.0"."""
     match space:
         case spaces.Tuple():
             entries = [(str(place), part) for place, part in enumerate(space)]

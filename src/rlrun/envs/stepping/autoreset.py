@@ -49,7 +49,7 @@ class SameStep:
     def __init__(self, venv: GymVectorEnv):
         self.venv = venv
 
-    def restarted(self) -> None:
+    def after_reset(self) -> None:
         """Must be called after all environments were reset."""
 
     def save(self) -> Tree:
@@ -102,9 +102,9 @@ class NextStep(SameStep):
 
     def __init__(self, venv: GymVectorEnv):
         super().__init__(venv)
-        self.restarted()
+        self.after_reset()
 
-    def restarted(self) -> None:
+    def after_reset(self) -> None:
         self.resetting = np.zeros(self.venv.num_envs, bool)
 
     def save(self) -> Tree:
@@ -117,11 +117,12 @@ class NextStep(SameStep):
     def step(self, actions: object) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
-        was, self.resetting = self.resetting, terminated | truncated
+        was_reset = self.resetting
+        self.resetting = terminated | truncated
         weight = None
-        if was.any():
-            weight = (~was).astype(np.float32)
-            truncated = truncated | was
+        if was_reset.any():
+            weight = (~was_reset).astype(np.float32)
+            truncated = truncated | was_reset
         continues = infos.get(CONTINUES)
         return Raw(obs, reward, terminated, truncated, None, weight, success=success(infos), continues=continues)
 
@@ -151,11 +152,14 @@ def final_observations(
 ) -> Arrays | None:
     """Returns a copy of `obs` with the final observations in the rows of ended episodes; None if infos hold none.
 
-    They are an object array [num_envs], or a batch like `obs`. Raises EnvError if a truncated episode has none, because
-    its target bootstraps from it, and ReturnedError if the space of one environment cannot hold one.
+    Infos hold them as an object array [num_envs], or as a batch like `obs`. Raises EnvError if a truncated episode has
+    none, because its target bootstraps from it, and ReturnedError if `space`, that of one environment, cannot hold one.
     """
-    key = next((name for name in FINAL if name in infos), FINAL[0])
-    given, there = infos.get(key), infos.get(f"_{key}")
+    key = FINAL[0]
+    if FINAL[1] in infos and key not in infos:
+        key = FINAL[1]
+    given = infos.get(key)
+    there = infos.get(f"_{key}")  # [num_envs], the rows that hold one; None: all rows
     out: Any = None
     if given is not None:
         out = copied(obs)

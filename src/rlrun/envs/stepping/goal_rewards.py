@@ -20,7 +20,7 @@ from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping.returned import number
 from rlrun.envs.stepping.slot import EnvError, EnvSlot, line
 from rlrun.envs.stepping.workers import TimedPipe, end, started
-from rlrun.envs.wrappers.rewards import reward_shape
+from rlrun.envs.wrappers.reward_vectors import reward_shape
 from rlrun.errors import ConfigError, RunError
 
 Results = tuple[np.ndarray, np.ndarray | None]
@@ -134,11 +134,11 @@ class GoalRewards:
         self.env = self.functions = self.pipe = None
 
 
-def serve(pipe: Connection, index: int, given: tuple[Recipe, Space, Space], things: contextlib.ExitStack) -> None:
+def serve(pipe: Connection, index: int, given: tuple[Recipe, Space, Space], resources: contextlib.ExitStack) -> None:
     """Runs in a worker: receives goals and sends their rewards and terminations, until the pipe is closed."""
     recipe, achieved, desired = given
     env = recipe()
-    things.callback(env.close)
+    resources.callback(env.close)
     functions = GoalFunctions(env, achieved, desired)
     pipe.send((None, None))
     while True:

@@ -139,7 +139,9 @@ def mask_method(env: gym.Env) -> Callable[[], object] | None:
         method = env.get_wrapper_attr(METHOD)
     except AttributeError:
         return None
-    return method if callable(method) else None
+    if callable(method):
+        return method  # type: ignore[no-any-return]
+    return None
 
 
 def read_mask(space: gym.Space, mask: object, may_be_empty: bool = False) -> np.ndarray:
@@ -204,8 +206,7 @@ def _mask_of(space: gym.Space, mask: object, may_be_empty: bool) -> np.ndarray:
 
 
 def _sizes(space: gym.Space) -> list[int]:
-    """Returns the number of choices for every discrete part of an action: n for Discrete, 2 for each bit of
-    MultiBinary, nothing for a Box."""
+    """Returns the numbers of choices in an action: n for Discrete, 2 for each bit of MultiBinary, none for a Box."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]

@@ -14,7 +14,8 @@ from rlrun.errors import ConfigError
 def unchanged(name: str) -> Iterator[None]:
     """As a context manager, restores settings of this process that the environment `name` has changed.
 
-    Raises ConfigError if it has changed one on which both depend. The number of torch's threads is only restored.
+    Raises ConfigError if it has changed one that the training uses too, except for the number of torch's threads, which
+    is only restored.
     """
     before = _settings()
     threads = torch.get_num_threads()

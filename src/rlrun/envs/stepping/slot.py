@@ -19,7 +19,7 @@ from rlrun.envs.stepping.obs_adapter import LATE_MASK, ignores_masks
 from rlrun.envs.stepping.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
 from rlrun.envs.stepping.returned import reward as read_reward
 from rlrun.envs.wrappers.hold import HELD, Held, holds
-from rlrun.envs.wrappers.rewards import OwnReward, reward_shape
+from rlrun.envs.wrappers.reward_vectors import OwnReward, reward_shape
 from rlrun.envs.wrappers.wrapper import CONTINUES
 from rlrun.errors import nearest, printable
 from rlrun.imports import traced
@@ -80,7 +80,8 @@ class EnvSlot(gym.Wrapper):
         self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
         self.declared = self.env.observation_space
-        self.dtype = self.shape = None  # of the observations of a Box, every value of which may be stored
+        # dtype and shape of Box observations, which need no further check; None for other spaces
+        self.dtype = self.shape = None
         if isinstance(self.declared, spaces.Box):
             self.dtype, self.shape = self.declared.dtype, self.declared.shape
         self.refuses_masks = action_mask and ignores_masks(self.env)
@@ -184,8 +185,8 @@ class EnvSlot(gym.Wrapper):
     def set_parameters(self, parameters: dict[str, float]) -> None:
         """Sets attributes of the environment, by name, when the next episode begins.
 
-        Raises EnvError if an attribute does not exist or cannot have the value. Whether it can be set is only tried
-        before the first episode, because setting it may have effects.
+        Raises EnvError if an attribute does not exist or cannot have the value. That it can be set at all is
+        tested only before the first episode, because setting it may have effects.
         """
         for name, value in parameters.items():
             with self._scheduling(name):
@@ -218,7 +219,7 @@ class EnvSlot(gym.Wrapper):
         try:
             if LOST in tree:
                 return tree[LOST]
-            if episode_record.recorded(tree):
+            if episode_record.is_record(tree):
                 self._replay(tree, replay_limit_s)
             else:
                 if not self.begun:  # environments create attributes at their first reset
@@ -228,7 +229,7 @@ class EnvSlot(gym.Wrapper):
         except Exception as error:
             return line(error)
         finally:
-            take_logged()  # numbers of resets and steps that were made before, and are repeated here
+            take_logged()  # discards what the repeated resets and steps log, because it was logged before
         return ""
 
     def _with_parameters(self, tree: Any) -> Tree:
@@ -265,7 +266,8 @@ class EnvSlot(gym.Wrapper):
             self._restore(tree["before"])
         options = state.decode(tree["options"])
         self.episode = RecordedEpisode(tree["before"], tree["seed"], options)
-        self.episode.obs, self.begun = self._begin(tree["seed"], options), True
+        self.episode.obs = self._begin(tree["seed"], options)
+        self.begun = True
         episode_record.play(self, self.episode.obs, tree, replay_limit_s)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
@@ -285,7 +287,8 @@ class EnvSlot(gym.Wrapper):
         except (Exception, SystemExit) as error:
             raise fault(self.index, error) from error
         self.continues = info.get(CONTINUES, False)
-        if recorder := self._recorder():
+        recorder = self._recorder()
+        if recorder is not None:
             recorder.restart()
         return obs
 
@@ -293,9 +296,9 @@ class EnvSlot(gym.Wrapper):
         """Keeps what the infos of a step report. Raises ReturnedError."""
         self._check_mask(info)
         held: Any = info.get(HELD)
+        if held is not None:
+            held = held._replace(reward=read_reward(held.reward, self.reward_shape))
         self.held = held
-        if self.held is not None:
-            self.held = self.held._replace(reward=read_reward(self.held.reward, self.reward_shape))
         self.success = reported_success(info)
         if self.log_info:
             self.logged = self.logged + self._info_numbers(info)
@@ -317,9 +320,11 @@ class EnvSlot(gym.Wrapper):
         """Warns about names of `env.log_info` that no info of the first episode had."""
         if self.index == 0:
             for key in sorted(self.absent):
-                suggestion = nearest(key, self.found) or f"; they have {', '.join(sorted(self.found)) or 'no entries'}"
-                line = f"env.log_info: no info of the first episode has {key!r}{suggestion}"
-                logging.getLogger(__name__).warning("%s", printable(line))
+                suggestion = nearest(key, self.found)
+                if not suggestion:
+                    suggestion = f"; they have {', '.join(sorted(self.found)) or 'no entries'}"
+                message = f"env.log_info: no info of the first episode has {key!r}{suggestion}"
+                logging.getLogger(__name__).warning("%s", printable(message))
         self.absent = set()
 
     def _check_mask(self, info: Info) -> None:
@@ -342,8 +347,10 @@ class EnvSlot(gym.Wrapper):
 
 
 def owner(env: gym.Env, path: str) -> gym.Env:
-    """Returns the outermost layer of an environment that has an attribute of its own with the first name of a path, or
-    the innermost one."""
+    """Returns the outermost layer of an environment that has an attribute with the first name of a dotted path.
+
+    Returns the innermost layer if none has it.
+    """
     name = path.partition(".")[0]
     for layer in state.layers(env):
         if name in vars(layer) or name in vars(type(layer)):

@@ -43,7 +43,7 @@ from rlrun.envs.stepping.returned import (
 )
 from rlrun.envs.stepping.slot import LOST, EnvError
 from rlrun.envs.stepping.workers import AsyncPool
-from rlrun.envs.wrappers.rewards import reward_shape
+from rlrun.envs.wrappers.reward_vectors import reward_shape
 from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
@@ -74,6 +74,12 @@ class VectorClock:
         # index -> restarts since the last finished step, for environments that failed in the last step
         self.restarts: dict[int, int] = {}
         self.lines: list[str] = []  # messages about restarts, reported in the info of the next step
+
+    def count_from_here(self, rows: Any) -> None:
+        """Resets the counters of these rows, whose episodes begin now. rows: an index into [num_envs]."""
+        self.returns[rows] = 0.0
+        self.begun[rows] = self.steps
+        self.successes[rows] = np.nan
 
 
 class VectorEnv(nn.Module):
@@ -132,11 +138,11 @@ class VectorEnv(nn.Module):
             holds=holds,
         )
         self.adapter, self.clock = adapter(venv), VectorClock(venv.num_envs, self.reward_shape)
-        self._tensor: Callable[[np.ndarray], Tensor] = self._sent
+        self._tensor: Callable[[np.ndarray], Tensor] = self._to_device
         if self.device.type == "cpu":
             self._tensor = torch.from_numpy
         self._ones = torch.ones(venv.num_envs, device=self.device)
-        self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
+        self._all_false = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self.verdict = verdict or own_verdict(venv)
         self._refused: dict[int, str] = {}  # VectorClock.cut as the last restore left it, for `exactness`
 
@@ -251,7 +257,7 @@ class VectorEnv(nn.Module):
         for index, seed in seeds.items():
             self.seeds[index] = seed
             self.pool.start(index, seed)
-            clock.returns[index], clock.begun[index], clock.successes[index] = 0.0, clock.steps, np.nan
+            clock.count_from_here(index)
         self._check_lost()
         clock.obs = self._tensors(self.pool.observations, "observation")
         return clock.obs
@@ -276,11 +282,11 @@ class VectorEnv(nn.Module):
         """
         clock = self.clock
         clock.steps += 1
-        # numpy from here: a torch operation on a cold cache costs as much as a tenth of a physics step
+        # in numpy, because a torch operation on a cold cache takes a tenth of the time of a physics step
         actions = self._executed(action)
         if clock.cut:
             if self.pool is None:
-                return self._cut(actions)
+                return self._restarted_step(actions)
             self.pool.idle = clock.cut
         try:
             raw = self.adapter.step(self.actions.to_native(actions))
@@ -497,11 +503,13 @@ class VectorEnv(nn.Module):
         Raises RunError after too many restarts.
         """
         assert self.pool is not None
-        clock, error = self.clock, self.lost.get(index)
+        clock = self.clock
+        error = self.lost.get(index)
         while True:
             named = self._named(index)
             if error is not None:
-                count = clock.restarts[index] = clock.restarts.get(index, 0) + 1
+                count = clock.restarts.get(index, 0) + 1
+                clock.restarts[index] = count
                 if count > RESTARTS:
                     self._kill()
                     raise RunError(f"{named}: {error.reason}; {RESTARTS} restarts in a row did not help") from error
@@ -535,26 +543,29 @@ class VectorEnv(nn.Module):
         if raw.logged:
             info["logged"] = raw.logged
         if clock.lines:
-            info["restarted"], clock.lines = clock.lines, []
+            info["restarted"] = clock.lines
+            clock.lines = []
         ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
-            return self._none, self._none, info
-        over = ended
+            return self._all_false, self._all_false, info
+        over = ended  # rows whose environment begins a new episode
         if raw.continues is not None:
             over = ended & ~raw.continues
             if raw.weight is not None:  # a simulator's reset within an episode is not a step of it
                 clock.begun[raw.continues & (raw.weight == 0)] += 1
-        real = over
+        reported = over  # rows whose episode is reported: not those of masked steps
         if raw.weight is not None:
-            real = over & (raw.weight > 0)
-        rows = np.flatnonzero(real)
+            reported = over & (raw.weight > 0)
+        rows = np.flatnonzero(reported)
         lengths = clock.steps - clock.begun[rows]
         columns = [clock.returns[rows], lengths, rows, raw.terminated[rows]]
         if clock.reports_success:
-            success = np.zeros(self.num_envs) if raw.success is None else np.nan_to_num(raw.success)
+            success = np.zeros(self.num_envs)
+            if raw.success is not None:
+                success = np.nan_to_num(raw.success)
             columns += [success[rows], np.nan_to_num(clock.successes[rows]) / lengths]
         info["episodes"] = list(map(Episode, *(column.tolist() for column in columns)))
-        clock.returns[over], clock.begun[over], clock.successes[over] = 0.0, clock.steps, np.nan
+        clock.count_from_here(over)
         if raw.own_returns:
             info["own_returns"] = raw.own_returns
         return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
@@ -569,19 +580,33 @@ class VectorEnv(nn.Module):
         successes[reported] = np.nan_to_num(successes[reported]) + raw.success[reported]
         self.clock.reports_success |= bool(reported.any())
 
-    def _cut(self, actions: np.ndarray) -> Step:
+    def _restarted_step(self, actions: np.ndarray) -> Step:
         """Starts new episodes in all environments, after a restore without saved states.
 
         Returns a step in which all rows are masked and truncated.
         """
-        before, clock = self.clock.obs, self.clock
-        clock.obs, clock.cut = self._tensors(self._reset(self._next_seeds()), "observation"), {}
-        clock.returns[:], clock.begun[:], clock.successes[:] = 0.0, clock.steps, np.nan
+        clock = self.clock
+        before = clock.obs
+        clock.obs = self._tensors(self._reset(self._next_seeds()), "observation")
+        clock.cut = {}
+        clock.count_from_here(slice(None))
         weight = torch.zeros_like(self._ones)
         reward = weight.new_zeros(self.num_envs, *self.reward_shape)
-        n_steps = self._ones if self.spec.holds else None
+        n_steps = None
+        if self.spec.holds:
+            n_steps = self._ones
         executed = self._tensor(actions)
-        return Step(clock.obs, reward, self._none, ~self._none, before, executed, weight, {"episodes": []}, n_steps)
+        return Step(
+            obs=clock.obs,
+            reward=reward,
+            terminated=self._all_false,
+            truncated=~self._all_false,
+            final_obs=before,
+            action=executed,
+            weight=weight,
+            info={"episodes": []},
+            n_steps=n_steps,
+        )
 
     def _reset(self, seeds: list[int] | None) -> Arrays:
         try:
@@ -595,7 +620,7 @@ class VectorEnv(nn.Module):
                     )
         except Exception as error:
             raise self._stopped(error) from error
-        self.adapter.restarted()
+        self.adapter.after_reset()
         self._check_lost()
         for index in list(self.lost):
             self._start(index)
@@ -616,8 +641,8 @@ class VectorEnv(nn.Module):
             return self._tensor(obs)
         return self._tensor(obs.copy())
 
-    def _sent(self, array: np.ndarray) -> Tensor:
-        # asynchronous: the pinned memory is not reused before the copy is done
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        # the copy may be asynchronous, because torch does not reuse pinned memory before it is done
         return torch.from_numpy(array).pin_memory().to(self.device, non_blocking=True)
 
     def _not_finite(self, what: str, values: np.ndarray, actions: np.ndarray | None) -> RunError:

@@ -70,9 +70,9 @@ class TimedPipe:
         self.pipe, self.index, self.process, self.timeout_s = pipe, index, process, timeout_s
         seconds, micros = divmod(max(1, round(timeout_s * 1e6)), 1_000_000)
         # these socket options limit every read and write, so a message that is sent only in part also times out
-        with socket.socket(fileno=os.dup(pipe.fileno())) as end:
+        with socket.socket(fileno=os.dup(pipe.fileno())) as connection:
             for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                end.setsockopt(socket.SOL_SOCKET, limit, struct.pack("@ll", seconds, micros))
+                connection.setsockopt(socket.SOL_SOCKET, limit, struct.pack("@ll", seconds, micros))
 
     def send(self, message: object) -> None:
         try:
@@ -103,9 +103,9 @@ class TimedPipe:
         return True
 
     def send_file(self, descriptor: int) -> None:
-        with socket.socket(fileno=os.dup(self.pipe.fileno())) as end:
+        with socket.socket(fileno=os.dup(self.pipe.fileno())) as connection:
             try:
-                socket.send_fds(end, [b" "], [descriptor])
+                socket.send_fds(connection, [b" "], [descriptor])
             except BlockingIOError as error:
                 raise self._silent() from error
             except OSError as error:
@@ -135,18 +135,22 @@ Finalize(None, lambda: end(_running), exitpriority=10)
 
 
 def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given: Any = None) -> TimedPipe:
-    """Starts a worker that runs `target(pipe, index, given, things)`. Returns its pipe. given: by default `recipe`.
+    """Starts a worker that runs `target(pipe, index, given, resources)`. Returns its pipe.
 
-    Raises EnvError if the worker cannot be started, NotSentError if `given` cannot be pickled.
+    given: by default `recipe`. `resources` is an ExitStack, which the worker closes after its last message. Raises
+    EnvError if the worker cannot be started, NotSentError if `given` cannot be pickled.
     """
     if START == "forkserver":
         engine = str(recipe.spec.entry_point).partition(":")[0]
-        multiprocessing.set_forkserver_preload([*PRELOADED, *[engine] * engine.startswith(ENGINES)])
+        modules = [*PRELOADED]
+        if engine.startswith(ENGINES):
+            modules.append(engine)
+        multiprocessing.set_forkserver_preload(modules)
     context: Any = multiprocessing.get_context(START)
     index = recipe.index
     ours, theirs = context.Pipe()
     arguments = (target, index, recipe.modules, theirs, os.environ.get(SAFE_PATH))
-    process = context.Process(target=_work, args=arguments, name=f"rlrun env {index}", daemon=True)
+    process = context.Process(target=_run_target, args=arguments, name=f"rlrun env {index}", daemon=True)
     _running.append(process)
     try:
         with clear_mpi_env_vars(), safe_path(), _without_script():
@@ -181,7 +185,7 @@ def end(processes: list[BaseProcess]) -> None:
 
 def form_of(recipe: Recipe, timeout_s: float) -> Form:
     """Returns the spaces and reward shape of an environment, which a worker makes and closes again."""
-    pipe = started(work, recipe, timeout_s)
+    pipe = started(serve_slot, recipe, timeout_s)
     try:
         return pipe.result().fn
     finally:
@@ -245,7 +249,8 @@ class AsyncPool(VectorPool):
 
     def _begin(self, index: int) -> None:
         """Starts a worker, which sends its Form once it has made its environment."""
-        pipe = started(work, self.recipes[index], self.timeout_s)
+        pipe = started(serve_slot, self.recipes[index], self.timeout_s)
+        # slices, because they replace a worker that has ended, or append the first one of this index
         self.processes[index : index + 1] = [pipe.process]
         self.pipes[index : index + 1] = [pipe]
 
@@ -258,12 +263,12 @@ class AsyncPool(VectorPool):
         return self.result(index).fn
 
     def _share_memory(self) -> None:
-        _, size = arrays(self.single_observation_space, self.num_envs, None)
+        _, size = shared_observations(self.single_observation_space, self.num_envs, None)
         self.size = max(1, size)
         self.memory = _memory(self.size)
         Finalize(self, os.close, (self.memory,))
         block = mmap.mmap(self.memory, self.size)
-        self.observations, _ = arrays(self.single_observation_space, self.num_envs, block)
+        self.observations, _ = shared_observations(self.single_observation_space, self.num_envs, block)
 
     def _admit(self, index: int, form: Form) -> None:
         """Sends the shared memory to a worker that has sent its Form. The worker replies when it is ready.
@@ -275,14 +280,16 @@ class AsyncPool(VectorPool):
         self.pipes[index].send_file(self.memory)
 
 
-def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, int]:
-    """Returns a batch of observations in `memory`, and its size in bytes. If `memory` is None, the batch is empty."""
+def shared_observations(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, int]:
+    """Returns a batch of observations in `memory`, and its size in bytes. If `memory` is None, its arrays are empty."""
     used = 0
 
     def array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         nonlocal used
-        start, count = used, math.prod(shape)
-        used += -(-count * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT
+        start = used
+        count = math.prod(shape)
+        blocks = math.ceil(count * np.dtype(dtype).itemsize / ALIGNMENT)
+        used += blocks * ALIGNMENT
         if memory is None:
             return np.zeros(0, dtype)
         return np.frombuffer(memory, dtype, count, start).reshape(shape)
@@ -291,14 +298,14 @@ def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, 
     return observations, used
 
 
-def work(pipe: Connection, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
+def serve_slot(pipe: Connection, index: int, recipe: Recipe, resources: contextlib.ExitStack) -> None:
     """Runs in a worker of a pool: calls the requested methods of its EnvSlot until the pipe is closed or one raises."""
     slot = recipe()
-    things.callback(slot.close)
+    resources.callback(slot.close)
     form: Any = slot.form  # Any, because CloudpickleWrapper is annotated for functions only
     pipe.send((CloudpickleWrapper(form), None))
     num_envs, size, slot.recording = pipe.recv()
-    observations, _ = arrays(slot.observation_space, num_envs, _received(pipe, size))
+    observations, _ = shared_observations(slot.observation_space, num_envs, _received(pipe, size))
     result = None
     while True:
         pipe.send((result, None))
@@ -309,7 +316,9 @@ def work(pipe: Connection, index: int, recipe: Recipe, things: contextlib.ExitSt
             put(observations, index, obs)
 
 
-def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Connection, safe_path: str | None) -> None:
+def _run_target(
+    target: Callable[..., None], index: int, modules: list[str], pipe: Connection, safe_path: str | None
+) -> None:
     """Runs in every worker: receives the argument of `target`, calls it, and sends an error through the pipe."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -317,9 +326,9 @@ def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Con
     os.environ.pop(SAFE_PATH, None)
     if safe_path is not None:
         os.environ[SAFE_PATH] = safe_path
-    with contextlib.ExitStack() as things:  # closed after the last message
+    with contextlib.ExitStack() as resources:  # closed after the last message
         try:
-            target(pipe, index, _read(pipe, index, modules), things)
+            target(pipe, index, _read(pipe, index, modules), resources)
         except (EOFError, ConnectionError):
             pass  # the run has ended or has closed this pipe
         except RlrunError as error:
@@ -354,8 +363,8 @@ def _memory(size: int) -> int:
 
 
 def _received(pipe: Connection, size: int) -> mmap.mmap:
-    with socket.socket(fileno=os.dup(pipe.fileno())) as end:
-        _, (descriptor, *_), *_ = socket.recv_fds(end, 1, 1)
+    with socket.socket(fileno=os.dup(pipe.fileno())) as connection:
+        _, (descriptor, *_), *_ = socket.recv_fds(connection, 1, 1)
     try:
         return mmap.mmap(descriptor, size)
     finally:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from rlrun.envs.wrappers.rewards import LinearReward, OwnReward
+from rlrun.envs.wrappers.reward_vectors import LinearReward, OwnReward
 from rlrun.settings import NonNegativeInt, PositiveInt, Units, config, register
 from rlrun.settings.registry import lookup
 from rlrun.types import Info
@@ -52,7 +52,8 @@ class FrameStack(gym.Wrapper):
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box):
             raise ValueError(f"frame_stack needs Box observations, got {type(space).__name__}")
-        low, high = (np.repeat(bound[None], cfg.stack, axis=0) for bound in (space.low, space.high))
+        low = np.repeat(space.low[None], cfg.stack, axis=0)
+        high = np.repeat(space.high[None], cfg.stack, axis=0)
         self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype)
         self.frames = np.zeros((cfg.stack, *space.shape), space.dtype)
 
@@ -116,7 +117,8 @@ class RescaleAction(gym.wrappers.RescaleAction):
             raise ValueError(f"rescale_action needs Box actions with finite bounds, got {space}")
         if cfg.low >= cfg.high:
             raise ValueError(f"rescale_action: low={cfg.low} must be below high={cfg.high}")
-        low, high = (np.full(space.shape, bound, space.dtype) for bound in (cfg.low, cfg.high))
+        low = np.full(space.shape, cfg.low, space.dtype)
+        high = np.full(space.shape, cfg.high, space.dtype)
         super().__init__(env, low, high)
 
 
@@ -208,20 +210,21 @@ class Discretize(gym.ObservationWrapper):
             raise ValueError(f"discretize: low and high need one number for each of {np.prod(space.shape)} dimensions")
         if not np.isfinite([self.low, self.high]).all() or (self.low >= self.high).any():
             raise ValueError("discretize: observations have no bounds; give low and high")
-        self.bins, self.place = cfg.bins, cfg.bins ** np.arange(self.low.size)
+        self.bins = cfg.bins
+        self.place = cfg.bins ** np.arange(self.low.size)  # place values of the dimensions in the integer
         self.observation_space = gym.spaces.Discrete(cfg.bins**self.low.size)
 
     def observation(self, observation: Any) -> int:
         share = (np.ravel(observation) - self.low) / (self.high - self.low)
-        return int(np.clip((share * self.bins).astype(int), 0, self.bins - 1) @ self.place)
+        bins = np.clip((share * self.bins).astype(int), 0, self.bins - 1)
+        return int(bins @ self.place)
 
 
 def in_evaluation(wrappers: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """Returns the wrappers for evaluation: those that are not training_only, with their settings for evaluation, and
-    `own_reward` as the innermost.
+    """Returns the wrappers for evaluation: those that are not training_only, with their settings for evaluation.
 
-    If `linear_reward` is among them, `own_reward` goes directly around it, because evaluation then reports the
-    weighted sum that it computes.
+    `own_reward` is added as the innermost, unless no wrapper could change a reward. If `linear_reward` is among them,
+    `own_reward` goes directly around it, because evaluation then reports the weighted sum that it computes.
     """
     kept = {}
     for name, settings in wrappers.items():
