@@ -17,7 +17,7 @@ from rlrun.run.cleaning import freed_bytes, removable
 from rlrun.rundir import RunDir
 from rlrun.snapshot import atomic, segments
 from rlrun.snapshot.store import Store, step_name
-from rlrun.telemetry.view import size
+from rlrun.telemetry.formatting import size
 
 
 @pytest.fixture(autouse=True)

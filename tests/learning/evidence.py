@@ -19,7 +19,7 @@ import numpy as np
 from rlrun.cli.learned import FILE as SUMMARY
 from rlrun.report.runs import StoredRun, read
 from rlrun.report.statistics import interval, iqm
-from rlrun.telemetry.view import clock, number
+from rlrun.telemetry.formatting import clock, number
 
 DOCS = Path(__file__).parents[2] / "docs"
 PLACES = ("run_dir=", "name=", "logger", "resume=", "device=")  # keys that do not change what is learned

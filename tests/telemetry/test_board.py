@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rlrun.telemetry import Telemetry
-from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry.metrics import read_rows
 
 

@@ -11,14 +11,14 @@ import timeit
 import pytest
 
 from rlrun.telemetry import Telemetry
-from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.loggers import make_loggers
 
 CONSOLE = {"console": {}}
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry import Telemetry
 telemetry = Telemetry(Path(sys.argv[1]), make_loggers({"console": {}}), "sac · é", 100, 0)
 for step in range(1, 101):

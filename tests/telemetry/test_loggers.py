@@ -16,8 +16,8 @@ from rlrun.config import sources
 from rlrun.settings import config
 from rlrun.settings.registry import lookup, modules
 from rlrun.telemetry import Telemetry, guarded
-from rlrun.telemetry.choice import make_loggers
 from rlrun.telemetry.logger import Logger, Start
+from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry.metrics import Row, read_rows
 
 WORDS = ["algo=ppo", "env=CartPole", "preset=none", "network.hidden=[8]", "algo.loop.rollout_steps=10",

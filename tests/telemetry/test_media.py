@@ -10,7 +10,7 @@ from PIL import Image as Pillow
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rlrun.telemetry import Telemetry
-from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry.media import Histogram, Image, Video, kept
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)

@@ -15,8 +15,8 @@ from rlrun.formats import history
 from rlrun.formats.history import FormatChange, Renamed, renamed_metrics
 from rlrun.report import runs
 from rlrun.telemetry import Telemetry, console
-from rlrun.telemetry.choice import make_loggers
 from rlrun.telemetry.console import Lines
+from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 from rlrun.telemetry.view import View
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.panel import PLAIN, UNICODE, panel
-from rlrun.telemetry.view import View, clock, number
+from rlrun.telemetry.view import View
 
 ROW = {
     **{"step": 50_000, "wall_s": 100.0, "train/return_mean": 4116.0, "train/episodes": 50},

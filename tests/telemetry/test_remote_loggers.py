@@ -17,7 +17,7 @@ import pytest
 from rlrun.cli import main
 from rlrun.errors import ConfigError
 from rlrun.telemetry import Telemetry
-from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry.media import Histogram, Image, Video
 from rlrun.telemetry.metrics import Row, read_rows
 

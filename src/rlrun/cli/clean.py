@@ -76,7 +76,7 @@ def _found(places: list[Path]) -> Iterator[Removable]:
 
 def _print(found: list[Removable]) -> None:
     """Prints what can be removed, and how many bytes that frees."""
-    from rlrun.telemetry.view import size
+    from rlrun.telemetry.formatting import size
 
     notes = {True: "in use: left alone", False: ""}
     rows = [(str(run.path), ", ".join(run.names), size(run.freed), notes[run.in_use]) for run in found]
@@ -102,7 +102,7 @@ def _agreed(count: int) -> bool:
 def _remove(runs: list[Path]) -> int:
     """Removes the removable folders of the runs. Returns the exit code."""
     from rlrun.run import cleaning
-    from rlrun.telemetry.view import size
+    from rlrun.telemetry.formatting import size
 
     freed, code = 0, 0
     for path in runs:

@@ -42,8 +42,8 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     from rlrun.config.schema import run_config
     from rlrun.run.dry_run import MEASURED_S, estimate, num_evaluations
     from rlrun.run.job import earlier
+    from rlrun.telemetry.formatting import clock, number, size
     from rlrun.telemetry.hints import start_hint
-    from rlrun.telemetry.view import clock, number, size
 
     config = run_config(job.values)
     cfg = config.trainer

@@ -9,10 +9,10 @@ from rich.text import Text
 from rlrun.cli.multirun import FAILED, IN_USE, STOPPED, TRAINING, WAITING, GridJob, JobGrid
 from rlrun.errors import printable
 from rlrun.report.runs import sound
+from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.panel import Glyphs, aligned, bar, framed, inner_width, spread
 from rlrun.telemetry.screen import Screen
-from rlrun.telemetry.stdout import muted_on_error, replace_unknown_letters, terminal_of_stdout
-from rlrun.telemetry.view import clock, number
+from rlrun.telemetry.stdout import replace_unknown_letters, stdout_may_close, terminal_of_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -57,7 +57,7 @@ class GridLines:
         self.message(line)
 
     def message(self, text: str) -> None:
-        with muted_on_error():
+        with stdout_may_close():
             print(printable(text), flush=True)
 
     def progress(self) -> None:

@@ -15,7 +15,7 @@ from rlrun.errors import ConfigError, printable
 from rlrun.report.runs import sound
 from rlrun.run.signals import CODES
 from rlrun.rundir import CONFIG, RunDir
-from rlrun.telemetry.view import number
+from rlrun.telemetry.formatting import number
 
 WAITING, IN_USE, TRAINING, FAILED, STOPPED = "waiting", "in use", "training", "failed", "stopped"
 GOOD = ("done", "paused")  # statuses of runs that have ended as their config says

@@ -56,7 +56,7 @@ def status(words: Sequence[str]) -> int:
 
 
 def _row(run: "StoredRun") -> tuple[str, ...]:
-    from rlrun.telemetry.view import clock, number
+    from rlrun.telemetry.formatting import clock, number
 
     state, left, ago = run.state, "", ""
     if run.state == "running":

@@ -234,7 +234,7 @@ def _conclude(path: Path, trials: "Trials") -> int:
 
 
 def _headline(winner: "Trial", trials: "Trials") -> str:
-    from rlrun.telemetry.view import number
+    from rlrun.telemetry.formatting import number
 
     score = winner.fresh_score()
     if score is None:

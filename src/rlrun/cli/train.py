@@ -119,15 +119,15 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
     if code not in CODES.values():
         return
     from rlrun.config.stored import CONFIG, read_config
-    from rlrun.telemetry.choice import override
-    from rlrun.telemetry.stdout import muted_on_error
+    from rlrun.telemetry.loggers import override
+    from rlrun.telemetry.stdout import stdout_may_close
 
     command = ["rlrun", "resume", str(path)]
     if plugins:
         command.append(f"plugins=[{','.join(plugins)}]")
     if word := override(read_config(path / CONFIG)["logger"]):
         command.append(word)
-    with muted_on_error():
+    with stdout_may_close():
         print(printable(shlex.join(command)), flush=True)
 
 

@@ -38,7 +38,7 @@ def watch(words: Sequence[str]) -> int:
     from rlrun.run.evaluation import play
     from rlrun.run.trained import restored
     from rlrun.settings import registry
-    from rlrun.telemetry.view import number
+    from rlrun.telemetry.formatting import number
 
     registry.load(given.get("plugins", ()))
     environment = {key: value for key, value in given.items() if key.startswith("env.")}

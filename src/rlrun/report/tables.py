@@ -14,7 +14,7 @@ from rlrun.report.names import printable, shortened
 from rlrun.report.runs import StoredRun
 from rlrun.report.statistics import iqm
 from rlrun.snapshot.atomic import replace_text
-from rlrun.telemetry.view import clock, memory, number
+from rlrun.telemetry.formatting import clock, memory, number
 
 Rows = list[list[object]]
 TICK = 1e-6  # seconds; shorter times cannot be measured

@@ -53,8 +53,8 @@ from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name, step_of
 from rlrun.telemetry import Telemetry
-from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint, schedule_hints, start_hint
+from rlrun.telemetry.loggers import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.metrics import MetricKeys, WrittenRows, read_rows
 from rlrun.types import MASK, Context
 

@@ -8,8 +8,8 @@ from rlrun.errors import printable
 from rlrun.sweep.journal import Event
 from rlrun.sweep.trials import RungJob, Trials
 from rlrun.sweep.view import SweepView
-from rlrun.telemetry.stdout import muted_on_error, replace_unknown_letters, terminal_of_stdout
-from rlrun.telemetry.view import number
+from rlrun.telemetry.formatting import number
+from rlrun.telemetry.stdout import replace_unknown_letters, stdout_may_close, terminal_of_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -36,7 +36,7 @@ class SweepLines:
 
     def say(self, event: Event, trials: Trials) -> None:
         for line in lines(event, trials):
-            with muted_on_error():
+            with stdout_may_close():
                 print(line, flush=True)
 
     def progress(self, trials: Trials, running: Collection[RungJob]) -> None:

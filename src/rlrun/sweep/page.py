@@ -18,7 +18,7 @@ from rlrun.sweep.figures import draw, fresh_scores, measured_again
 from rlrun.sweep.settings import typed
 from rlrun.sweep.standings import MOST_SHOWN, Standing, ranked, short_names, shown, standings, totals, values_text
 from rlrun.sweep.stored import Stored
-from rlrun.telemetry.view import clock, number
+from rlrun.telemetry.formatting import clock, number
 
 NAME = "report.html"
 

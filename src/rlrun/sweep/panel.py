@@ -8,8 +8,8 @@ from rich.text import Text
 
 from rlrun.sweep.standings import values_text
 from rlrun.sweep.view import SweepView, table
+from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.panel import LABEL, Glyphs, aligned, bar, framed, inner_width, labelled, spread
-from rlrun.telemetry.view import clock, number
 
 MOST = 8  # most trials that train now, and most best trials
 FRAME = 9  # lines for the frame, for the header, and for the messages above the panel

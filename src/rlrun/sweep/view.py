@@ -9,7 +9,7 @@ from rlrun.sweep.forecast import Forecast, forecast
 from rlrun.sweep.settings import SweepConfig
 from rlrun.sweep.standings import Standing, Totals, differing_keys, job_steps, ranked, standings, totals, values_text
 from rlrun.sweep.trials import RungJob, Trials
-from rlrun.telemetry.view import number
+from rlrun.telemetry.formatting import number
 
 
 class SweepView:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlrun.errors import one_line, printable
 from rlrun.formats import history
-from rlrun.telemetry.guarded import Guarded
+from rlrun.telemetry.guarded_logger import Guarded
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Histogram, Image, Video, kept, store
 from rlrun.telemetry.metrics import MetricKeys, MetricsFile, WrittenRows, ordered
@@ -40,11 +40,15 @@ class Telemetry:
         self._displays: list[Guarded] = []
         others: list[Guarded] = []
         for name, logger in loggers.items():
-            home = self._displays if logger.display else others
-            home.append(Guarded(name, logger, self._say))
+            guarded = Guarded(name, logger, self._say)
+            if logger.display:
+                self._displays.append(guarded)
+            else:
+                others.append(guarded)
         # displays are opened first and closed last, to show the errors of other loggers
         self._loggers = [*self._displays, *others]
-        past, self._metrics.past = self._metrics.past, []
+        past = self._metrics.past
+        self._metrics.past = []  # the loggers need them once, and they may be many
         start = Start(
             run=run, title=title, total_steps=total_steps, step=from_step, keys=self._keys,
             rows=past, media=kept(run, from_step), config=config or {}, git_diff=git_diff, say=self._say,

@@ -55,8 +55,8 @@ class TensorBoard(Logger):
 class EventFile:
     """Writes each row as one event to a new event file.
 
-    past, media: the rows and media before a resume. Old event files are deleted and these are written again, so that a
-    resumed run shows every step once.
+    past, media: the rows and media before a resume. Old event files are deleted, and all these are written to the new
+    one, so that a resumed run shows every step once.
 
     The wall time of an event is computed from `wall_s`, and the last past row gets the current time. The pause between
     stop and resume is therefore not visible in TensorBoard's relative time.
@@ -105,7 +105,7 @@ class EventFile:
 
     @property
     def is_deleted(self) -> bool:
-        """Returns whether the event file was deleted, in which case new rows are lost."""
+        """Whether the event file was deleted, so that new rows would be lost."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:

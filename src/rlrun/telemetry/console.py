@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Protocol
 
 from rlrun.settings import config, register
+from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.stdout import can_write, muted_on_error, replace_unknown_letters, terminal_of_stdout
-from rlrun.telemetry.view import View, clock, closing, number
+from rlrun.telemetry.stdout import can_write, replace_unknown_letters, stdout_may_close, terminal_of_stdout
+from rlrun.telemetry.view import View, closing
 
 
 class Display(Protocol):
-    """One form of the console."""
+    """One form of the console. Its methods are those of `Logger`; rows have current metric keys."""
 
     def row(self, row: Row) -> None: ...
     def progress(self, step: int) -> None: ...
@@ -49,7 +50,8 @@ class Lines:
             f"eta {clock(view.left_s(speed)):>7}",
         ]
         if "eval/return_mean" in row:
-            mean, std = row["eval/return_mean"], row.get("eval/return_std", 0.0)
+            mean = row["eval/return_mean"]
+            std = row.get("eval/return_std", 0.0)
             parts.append(f"eval {number(mean)} {self._plus_minus} {number(std, like=mean)}")
         return "  ".join(parts)
 
@@ -57,7 +59,7 @@ class Lines:
         """Prints nothing."""
 
     def message(self, text: str) -> None:
-        with muted_on_error():
+        with stdout_may_close():
             print(text, flush=True)
 
     def close(self, summary: dict[str, object]) -> None:
@@ -80,7 +82,8 @@ class Console(Logger):
         self._keys = start.keys
         past = [start.keys.current(row) for row in start.rows]
         title = start.title
-        if preset := start.config.get("preset"):
+        preset = start.config.get("preset")
+        if preset:
             title = f"{title}, preset {preset}"
         self._display = open_display(title, start.run, start.total_steps, past)
 
@@ -102,13 +105,17 @@ def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Di
     replace_unknown_letters()
     view = View(title, run, total_steps, past)
     if "IPython" in sys.modules:
-        from rlrun.telemetry.notebook import Notebook, in_notebook
+        from rlrun.telemetry.live import Live
+        from rlrun.telemetry.notebook import Cell, in_notebook
 
         if in_notebook():
-            return Notebook(view)
+            live = Live(view, Cell())
+            live.draw()  # before any message, because these are printed below the panel
+            return live
     terminal = terminal_of_stdout()
     if terminal is not None:
         from rlrun.telemetry.live import Live
+        from rlrun.telemetry.screen import Screen
 
-        return Live(view, terminal)
+        return Live(view, Screen(terminal))
     return Lines(view)

@@ -1,5 +1,4 @@
-"""Suggests settings: before a run that would learn at most once, and after a run, based on the phase that took most of
-its time. Changes no run."""
+"""Suggests settings, before a run that would learn at most once, and after a run whose time one phase dominated."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from rlrun.operating_system import load_average
 if TYPE_CHECKING:
     from rlrun.config.schema import RunConfig
 
+PHASES = {"env": "stepping environments", "update": "updates"}  # phases with advice, and their names in messages
 WORTH_IT_S = 60.0  # shorter runs get no advice
 BOTTLENECK_SHARE = 0.5  # minimum fraction of the wall time for a phase to be the bottleneck
 BACKGROUND_CORES = 0.5  # load of an otherwise idle machine
@@ -45,12 +45,14 @@ def hint(summary: dict[str, Any], times: dict[str, Any], config: "RunConfig") ->
     """Returns one line of advice after a run, from its latest `time/*` metrics, or None if there is no advice."""
     if summary["status"] != "done" or summary["wall_s"] < WORTH_IT_S:
         return None
-    phase = max(("env", "update"), key=lambda name: times.get(f"time/share_{name}", 0.0))
-    share = times.get(f"time/share_{phase}", 0.0)
-    tries = settings(phase, share / max(times.get("time/steps_per_s", 0.0), 1e-9), config)
+    shares = {phase: times.get(f"time/share_{phase}", 0.0) for phase in PHASES}
+    phase = max(shares, key=lambda name: shares[name])
+    share = shares[phase]
+    seconds_per_step = share / max(times.get("time/steps_per_s", 0.0), 1e-9)
+    tries = settings(phase, seconds_per_step, config)
     if share < BOTTLENECK_SHARE or not tries:
         return None
-    what = {"env": "stepping environments", "update": "updates"}[phase]
+    what = PHASES[phase]
     return f"{what} took {share:.0%} of the time: try {' '.join(tries)}"
 
 

@@ -17,12 +17,12 @@ class Start:
     title: str
     total_steps: int
     step: int  # step from which the run resumes; 0 for a new run
-    keys: MetricKeys  # converts the keys of the rows to the current ones, if an earlier version began the run
-    rows: Sequence[Row] = ()  # the rows of metrics.jsonl so far; later rows of an earlier process were cut
-    media: Sequence[Medium] = ()  # the files of RUN/media so far, likewise
+    keys: MetricKeys  # of the run's files, which differ from the current keys if an earlier version began the run
+    rows: Sequence[Row] = ()  # the rows of metrics.jsonl up to `step`
+    media: Sequence[Medium] = ()  # the files of RUN/media up to `step`
     config: Mapping[str, object] = field(default_factory=dict)  # the content of config.yaml
     git_diff: Callable[[], str]  # returns uncommitted changes in the current folder, as a patch
-    say: Callable[[str], None]  # shows a line to the user
+    say: Callable[[str], None]  # shows a line of the logger to the user
 
 
 class Logger:
@@ -41,12 +41,12 @@ class Logger:
     Its YAML file conf/logger/mine.yaml holds the values under its name, `mine: {address: ...}`, and it is switched on
     by `logger=[console,mine] plugins=[my_package]`.
 
-    `__init__` imports optional packages. The first exception of any other method turns the logger off with one line,
-    and the run goes on.
+    `__init__` imports optional packages; the run is refused if it raises. If any other method raises, the logger is
+    turned off, the user sees one line about it, and the run goes on.
 
     local: whether the logger uses only the run's folder and the terminal, and never waits for another machine or
-        program. Any other logger is called in a thread of its own, so that it cannot hold up the run. Its settings
-        must be typed again when a run is resumed, because the folder of a run may come from anyone.
+        program. Any other logger is called in a thread of its own, so that it cannot hold up the run. When a run is
+        resumed, such a logger is off unless the user names it again, because the config of the run may be untrusted.
     display: whether the logger shows messages and progress to the user. A display is local.
     """
 
@@ -76,4 +76,4 @@ class Logger:
         """Called at the end, with the content of summary.json, or {} after a crash."""
 
     def abandon(self) -> None:
-        """Called instead of all other methods after one of them has raised. Its own exceptions are ignored."""
+        """Called once after another method has raised, as the last call: closes what is open. May raise anything."""

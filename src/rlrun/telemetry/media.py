@@ -107,7 +107,7 @@ class Medium:
 
 
 def store(run: Path, step: int, name: str, value: Image | Video | Histogram) -> Medium:
-    """Writes a value to RUN/media. A value of the user of another type may raise any exception."""
+    """Writes a value to RUN/media. Raises ValueError for another type, and any exception for damaged content."""
     if not isinstance(value, Image | Video | Histogram):
         raise ValueError(f"{type(value).__name__} is not an Image, a Video or a Histogram")
     path = files.make_folder(run / FOLDER) / f"{step:012}-{quote(name, safe='')}{value.suffix}"

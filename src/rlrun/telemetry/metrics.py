@@ -18,9 +18,7 @@ from rlrun.snapshot.atomic import replace_file
 
 Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "wall_s"
 
-GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")
-
-
+GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")  # of metric keys, in their order
 LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
 
 
@@ -59,7 +57,8 @@ class MetricsFile:
         self.path = path
         self.past: list[Row] = []
         self.fault = ""
-        self._rows, self._hash = 0, hashlib.sha256()
+        self._rows = 0
+        self._hash = hashlib.sha256()
         if from_step > 0:
             lines = []
             for line, row in _rows_until(path, from_step, written):
@@ -116,7 +115,11 @@ def ordered(values: dict[str, Any]) -> Row:
     row = {}
     for key in sorted_keys(values):
         value = values[key]
-        number = int(value) if isinstance(value, Integral) else float(value)
+        number: float
+        if isinstance(value, Integral):
+            number = int(value)
+        else:
+            number = float(value)
         if math.isfinite(number):
             row[key] = number
     return row
@@ -161,7 +164,7 @@ def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
 
 
 def _rows_until(path: Path, step: int, written: WrittenRows | None) -> Iterator[tuple[bytes, Row]]:
-    """Yields (line, row) for each valid row up to `step`, if `written` is given from the first `written.rows` lines."""
+    """Yields (line, row) for each valid row up to `step`. Reads only the first `written.rows` lines if it is given."""
     if not path.exists():
         return
     lines: Iterable[bytes] = files.read_lines(path)

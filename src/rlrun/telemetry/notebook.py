@@ -1,4 +1,4 @@
-"""Shows progress in a notebook: the panel of the terminal, as an output that is updated in place."""
+"""The output of a notebook's cell, in which a panel is updated in place."""
 
 import io
 import sys
@@ -7,9 +7,7 @@ from typing import Any
 
 from rich.console import Console as RichConsole
 
-from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.panel import UNICODE, panel
-from rlrun.telemetry.view import View, closing
+from rlrun.telemetry.panel import UNICODE, Render
 
 WIDTH = 88  # columns of the panel
 PERIOD_S = 1.0  # seconds between two updates
@@ -20,50 +18,52 @@ PAGE = f'<pre style="{FONT}">{{code}}</pre>'
 def in_notebook() -> bool:
     """Returns whether a Jupyter kernel runs this process. Does not import IPython."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    if ipython is None:
+        return False
+    return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
-class Notebook:
-    """A panel in the output of the cell. Messages are printed below it."""
+class Cell:
+    """Shows a panel as HTML. Messages are printed below it."""
 
-    def __init__(self, view: View):
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._handle: Any = None  # of the output that holds the panel, once it has been drawn
+
+    @property
+    def is_due(self) -> bool:
+        """Whether PERIOD_S has passed since the panel was drawn."""
+        return time.monotonic() >= self._due
+
+    def draw(self, render: Render) -> None:
+        """Draws the panel, or updates it."""
         from IPython.display import display
 
-        self._view = view
         self._due = time.monotonic() + PERIOD_S
-        self._handle = display(self._picture(), display_id=True)
-
-    def row(self, row: Row) -> None:
-        self._view.add(row)
-
-    def progress(self, step: int) -> None:
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + PERIOD_S
-            self._view.move(step)
-            self._handle.update(self._picture())
+        picture = _html(render)
+        if self._handle is None:
+            self._handle = display(picture, display_id=True)
+        else:
+            self._handle.update(picture)
 
     def message(self, text: str) -> None:
         print(text, flush=True)
 
-    def close(self, summary: dict[str, Any]) -> None:
-        self._view.move(summary.get("step", self._view.step))
-        self._handle.update(self._picture())
-        for line in closing(self._view, summary):
-            self.message(line)
+    def stop(self) -> None:
+        """Does nothing: the output stays as it is."""
 
-    def _picture(self) -> object:
-        """Returns the panel as HTML."""
-        from IPython.display import HTML
 
-        canvas = RichConsole(
-            file=io.StringIO(),
-            record=True,
-            width=WIDTH,
-            force_terminal=True,
-            force_jupyter=False,
-            color_system="truecolor",
-        )
-        canvas.print(panel(self._view, WIDTH, UNICODE, True))
-        return HTML(canvas.export_html(inline_styles=True, code_format=PAGE))
+def _html(render: Render) -> object:
+    """Returns a panel as HTML."""
+    from IPython.display import HTML
+
+    canvas = RichConsole(
+        file=io.StringIO(),
+        record=True,
+        width=WIDTH,
+        force_terminal=True,
+        force_jupyter=False,
+        color_system="truecolor",
+    )
+    canvas.print(render(WIDTH, UNICODE, True))
+    return HTML(canvas.export_html(inline_styles=True, code_format=PAGE))

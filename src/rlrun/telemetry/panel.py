@@ -1,13 +1,14 @@
 """Draws a View as a panel with rich, in the sixteen colours of the terminal's theme."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.box import ASCII, ROUNDED
 from rich.panel import Panel
 from rich.text import Text
 
-from rlrun.telemetry.view import View, clock, memory, number
+from rlrun.telemetry.formatting import clock, memory, number
+from rlrun.telemetry.view import View
 
 MAX_WIDTH = 100
 LABEL = 8  # width of the labels on the left, in columns
@@ -25,6 +26,8 @@ class Glyphs(NamedTuple):
     plus_minus: str
     cut: str
 
+
+Render = Callable[[int, Glyphs, bool], Panel]  # (columns, glyphs, whether there are colours) -> the panel
 
 UNICODE = Glyphs("━", "╾", "─", "▁▂▃▄▅▆▇", "━", "±", "…")
 PLAIN = Glyphs("=", ">", "-", "_.-:=+*#", "#", "+/-", "~")
@@ -91,18 +94,19 @@ def bar(done: float, width: int, glyphs: Glyphs) -> Text:
 
 
 def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
-    """Returns two aligned lines, for training and evaluation: value, sparkline, and a remark on the right."""
+    """Yields two aligned lines, for training and evaluation: value, sparkline, and a remark on the right."""
     rows = [
         ("train", _train(view), view.train, "cyan", _episodes(view)),
         ("eval", _evaluation(view, glyphs), view.eval, "green", _best(view)),
     ]
-    _, texts, *_, remarks = zip(*rows, strict=True)
-    value = max(12, *map(len, texts))
-    curve = width - LABEL - value - max(map(len, remarks)) - 5
+    text_widths = [len(text) for _, text, _, _, _ in rows]
+    remark_widths = [len(remark) for _, _, _, _, remark in rows]
+    text_width = max(12, *text_widths)
+    curve_width = width - LABEL - text_width - max(remark_widths) - 5  # without the gaps of 3 and 2 columns around it
     for name, text, history, colour, remark in rows:
-        text.pad_right(value - len(text) + 3)
-        if curve >= 8:
-            text.append(_sparkline(list(history)[-curve:], glyphs.ramp), f"not bold {colour}")
+        text.pad_right(text_width - len(text) + 3)
+        if curve_width >= 8:
+            text.append(_sparkline(list(history)[-curve_width:], glyphs.ramp), f"not bold {colour}")
         yield spread(Text.assemble(labelled(name), text), remark, width)
 
 
@@ -115,15 +119,20 @@ def _train(view: View) -> Text:
 def _evaluation(view: View, glyphs: Glyphs) -> Text:
     if not view.eval:
         return Text()
-    mean, std = view.eval[-1], view.latest.get("eval/return_std", 0.0)
-    return Text(number(mean), style="bold").append(f" {glyphs.plus_minus} {number(std, like=mean)}", "not bold dim")
+    mean = view.eval[-1]
+    std = view.latest.get("eval/return_std", 0.0)
+    text = Text(number(mean), style="bold")
+    return text.append(f" {glyphs.plus_minus} {number(std, like=mean)}", "not bold dim")
 
 
 def _episodes(view: View) -> Text:
     count = view.latest.get("train/episodes")
     if count is None:
         return Text()
-    return Text(f"{count:,.0f} episode{'s' * (count != 1)}", style="dim")
+    noun = "episodes"
+    if count == 1:
+        noun = "episode"
+    return Text(f"{count:,.0f} {noun}", style="dim")
 
 
 def _best(view: View) -> Text:
@@ -177,13 +186,16 @@ def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Tex
     if cells < 8:
         yield line + legend
         return
-    total, drawn = 0.0, 0
+    total = 0.0  # share of the time up to the end of a block
+    drawn = 0  # cells of the bar so far
     for name, share in shares.items():
-        block = glyphs.block if colours else name[0]
+        block = name[0]
+        if colours:
+            block = glyphs.block
         total += share
-        upto = min(cells, round(total * cells))
-        line.append(block * (upto - drawn), SHARES[name])
-        drawn = max(drawn, upto)
+        end = min(cells, round(total * cells))
+        line.append(block * (end - drawn), SHARES[name])
+        drawn = max(drawn, end)
     yield spread(line, legend, width)
 
 
@@ -194,8 +206,10 @@ def aligned(rows: Sequence[Sequence[str]], styles: Mapping[str, str]) -> Iterato
     for place, row in enumerate(zip(*columns, strict=True)):
         line = Text()
         for cell, width in zip(row, widths, strict=True):
-            text = f"{cell:{width}}  "
-            line.append(text, "dim" if place == 0 else styles.get(cell, ""))
+            style = styles.get(cell, "")
+            if place == 0:
+                style = "dim"
+            line.append(f"{cell:{width}}  ", style)
         yield line
 
 
@@ -206,7 +220,8 @@ def labelled(name: str) -> Text:
 
 def _sparkline(values: list[float], ramp: str) -> str:
     """Returns one character of `ramp` for each value, scaled from the lowest to the highest value."""
-    low, high = min(values, default=0.0), max(values, default=0.0)
+    low = min(values, default=0.0)
+    high = max(values, default=0.0)
     top = len(ramp) - 1
     if low == high:
         return ramp[top // 2] * len(values)

@@ -11,13 +11,13 @@ from rlrun import files
 from rlrun.rundir import METRICS
 from rlrun.settings import config, register
 from rlrun.snapshot.atomic import replace_text
+from rlrun.telemetry.formatting import number
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row, read_rows, sorted_keys
-from rlrun.telemetry.view import number
 
 
 class RowFile(Logger):
-    """Base class: one piece of text for each row. If the file was deleted, it is written again from metrics.jsonl."""
+    """Base class: writes a text for each row. If the file was deleted, it is written again from metrics.jsonl."""
 
     local = True
     file_name: ClassVar[str]
@@ -31,7 +31,7 @@ class RowFile(Logger):
         raise NotImplementedError
 
     def begin(self, rows: Sequence[Row]) -> str:
-        """Returns what stands before these rows."""
+        """Returns the head of a file with these rows."""
         return ""
 
     def fits(self, row: Row) -> bool:
@@ -79,8 +79,11 @@ class CSV(RowFile):
     file_name = "metrics.csv"
 
     def begin(self, rows: Sequence[Row]) -> str:
-        self._columns = sorted_keys(dict.fromkeys(key for row in rows for key in row))
-        return _line(self._columns, dict(zip(self._columns, self._columns, strict=True)))
+        keys: dict[str, None] = {}  # a dict, because it keeps the order
+        for row in rows:
+            keys |= dict.fromkeys(row)
+        self._columns = sorted_keys(keys)
+        return _line(self._columns, {key: key for key in self._columns})
 
     def fits(self, row: Row) -> bool:
         return row.keys() <= {*self._columns}

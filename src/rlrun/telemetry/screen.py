@@ -3,24 +3,23 @@
 import math
 import sys
 import time
-from collections.abc import Callable
 
 from rich.console import Console as RichConsole
 from rich.control import Control
 from rich.live import Live as RichLive
-from rich.panel import Panel
 from rich.segment import ControlType
 
-from rlrun.telemetry.panel import PLAIN, UNICODE, Glyphs
-from rlrun.telemetry.stdout import can_write, muted_on_error
+from rlrun.telemetry.panel import PLAIN, UNICODE, Render
+from rlrun.telemetry.stdout import can_write, stdout_may_close
 
-Draw = Callable[[int, Glyphs, bool], Panel]  # columns, characters, and whether there are colours -> the panel
+PERIOD_S = 0.25  # least time between two drawings
+REST = 100  # the time after a drawing is so many times as long, so that drawing takes at most 1 % of the time
 
 
 class Screen:
-    """Draws a panel when it is due.
+    """Draws a panel on a terminal. Callers draw it again when `is_due` is True.
 
-    It uses no thread: a process with a single thread is simpler to fork, measure and stop.
+    There is no thread that redraws it: a process with a single thread is simpler to fork, measure and stop.
     """
 
     def __init__(self, terminal: RichConsole):
@@ -37,7 +36,7 @@ class Screen:
 
     @property
     def is_due(self) -> bool:
-        """Whether the panel may be drawn again. Drawing takes at most 1 % of the time."""
+        """Whether the panel may be drawn again; see PERIOD_S and REST."""
         return time.monotonic() >= self._due
 
     @property
@@ -45,26 +44,26 @@ class Screen:
         """Lines of the terminal."""
         return self._terminal.height
 
-    def draw(self, picture: Draw) -> None:
-        """Draws the panel."""
+    def draw(self, render: Render) -> None:
+        """Draws the panel, whether it is due or not."""
         began = time.monotonic()
-        with muted_on_error():
+        with stdout_may_close():
             self._unwrap()
             width = self._terminal.width - len("^C")  # room for the echo of Ctrl-C, which would wrap the line
-            panel = picture(width, self._glyphs, not self._terminal.no_color)
-            self._drawn = panel.width or width, panel.height or 0
+            panel = render(width, self._glyphs, not self._terminal.no_color)
+            self._drawn = (panel.width or width, panel.height or 0)
             self._live.update(panel, refresh=True)
         now = time.monotonic()
-        self._due = now + max(0.25, 100 * (now - began))
+        self._due = now + max(PERIOD_S, REST * (now - began))
 
     def message(self, text: str) -> None:
         """Prints a line above the panel."""
-        with muted_on_error():
+        with stdout_may_close():
             self._terminal.out(text, highlight=False)
 
     def stop(self) -> None:
         """Leaves the panel as it is. Further messages are printed below it."""
-        with muted_on_error():
+        with stdout_may_close():
             self._live.stop()
 
     def _unwrap(self) -> None:
@@ -72,5 +71,6 @@ class Screen:
         columns, lines = self._drawn
         extra = lines * (math.ceil(columns / self._terminal.width) - 1)
         if extra > 0:
-            up = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
-            self._terminal.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2), *up * extra))
+            erase = (ControlType.ERASE_IN_LINE, 2)
+            line_above = [(ControlType.CURSOR_UP, 1), erase]
+            self._terminal.control(Control(ControlType.CARRIAGE_RETURN, erase, *(line_above * extra)))

@@ -38,10 +38,10 @@ def can_write(text: str) -> bool:
 
 
 @contextlib.contextmanager
-def muted_on_error() -> Iterator[None]:
-    """As a context manager, redirects stdout to /dev/null if writing fails, so that training continues.
+def stdout_may_close() -> Iterator[None]:
+    """As a context manager for writing to stdout: if the reader has exited, stdout becomes /dev/null.
 
-    Writing fails if the reader has exited, as with `| head` or a closed terminal.
+    Training then continues after `| head` or in a closed terminal.
     """
     try:
         yield

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from rlrun.errors import ConfigError
 from rlrun.settings import config, register
 from rlrun.snapshot.atomic import replace_text
+from rlrun.telemetry.experiment_tracker import RemoteLogger
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Histogram, Medium, Video
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.remote import RemoteLogger
 
 INIT_S = 20.0  # seconds to reach the server
 FINISH_S = 20.0  # seconds to send the remaining rows at the end; those that are not sent stay on disk for `wandb sync`

@@ -1,4 +1,4 @@
-"""Calls loggers such that no logger can stop a run, and none that is not local can hold it up."""
+"""Calls loggers such that none can stop a run, and such that only local loggers can hold it up."""
 
 import contextlib
 import queue

@@ -8,10 +8,10 @@ from typing import Any
 
 from rlrun import dotted
 from rlrun.settings import config, register
+from rlrun.telemetry.experiment_tracker import RemoteLogger
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.remote import RemoteLogger
 
 MOST_PARAMS = 100  # parameters in one request
 LONGEST_PARAM = 500  # letters
@@ -45,11 +45,16 @@ class MLflow(RemoteLogger):
             return id
         name = self.cfg.experiment
         experiment = self._client.get_experiment_by_name(name)
-        home = experiment.experiment_id if experiment else self._client.create_experiment(name)
-        run: str = self._client.create_run(home, run_name=start.run.resolve().name).info.run_id
+        if experiment is None:
+            experiment_id = self._client.create_experiment(name)
+        else:
+            experiment_id = experiment.experiment_id
+        run: str = self._client.create_run(experiment_id, run_name=start.run.resolve().name).info.run_id
         self._log_config(run, start)
-        if self.cfg.git_diff and (difference := start.git_diff()):
-            self._client.log_text(run, difference, "git.diff")
+        if self.cfg.git_diff:
+            patch = start.git_diff()
+            if patch:
+                self._client.log_text(run, patch, "git.diff")
         return run
 
     def send(self, row: Row) -> None:

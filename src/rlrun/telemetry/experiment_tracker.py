@@ -1,4 +1,4 @@
-"""Loggers that send rows to an experiment tracker and continue the same remote run after a resume."""
+"""The base class of loggers that send rows to an experiment tracker. A resume continues the same remote run."""
 
 import json
 import re
@@ -39,7 +39,7 @@ class RemoteLogger(Logger):
     def open(self, start: Start) -> None:
         self._path = start.run / f"{self.registered}.json"
         known, self._sent = _read(self._path)
-        self._sent_before = self._sent
+        self._sent_before = self._sent  # step of the last row that an earlier process sent
         self._id = self.connect(start, known)
         for medium in start.media:
             self.media(medium)
