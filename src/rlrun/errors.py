@@ -62,11 +62,14 @@ def headline(error: BaseException) -> str:
 
 
 def reason(error: BaseException, located: bool = False) -> str:
-    """Returns an exception as one line: its type and text. If `located` is true or the text is empty, the module and
-    line that raised it follow."""
+    """Returns an exception as one line: its type and text.
+
+    The module and line that raised it follow if `located` is True, or if the exception has no text.
+    """
     line = headline(error)
     frames = [*walk_tb(error.__traceback__)]
-    if (one_line(error) and not located) or not frames:
+    is_located = located or not one_line(error)
+    if not is_located or not frames:
         return line
     frame, number = frames[-1]
     return f"{line} in {frame.f_globals.get('__name__')}, line {number}"
@@ -86,8 +89,8 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return did_you_mean(closest(word, words))
 
 
-def did_you_mean(suggestion: str | None) -> str:
-    """Returns `; did you mean x?`, the end of a message, or "" without a suggestion."""
+def did_you_mean(suggestion: str | None, prefix: str = "") -> str:
+    """Returns `; did you mean x?`, the end of a message, or "" without a suggestion. prefix: of the suggestion."""
     if suggestion:
-        return f"; did you mean {suggestion}?"
+        return f"; did you mean {prefix}{suggestion}?"
     return ""

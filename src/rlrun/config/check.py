@@ -13,8 +13,8 @@ OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sect
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
-REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # to a value by its full key; others may call a resolver, or be computed
-LARGEST = 100_000  # letters and entries of a config whose references were replaced by what they refer to
+REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # a value's full key; any other ${...} may call a resolver
+LARGEST = 100_000  # limit of letters and entries in a config whose references have been replaced by their values
 
 
 def full_key(key: str, value: Any) -> str:
@@ -48,8 +48,10 @@ def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
             yield from faults(f"{key}.{inner}", item, tree)
     elif isinstance(value, str) and "${" in value:
         return  # the type of an interpolation is only known when it is resolved
-    elif rule := _broken_rule(value, known, key):
-        yield f"{key}={show(value)}: must be {rule}"
+    else:
+        rule = _broken_rule(value, known, key)
+        if rule is not None:
+            yield f"{key}={show(value)}: must be {rule}"
 
 
 def fitted(value: Any, known: Any) -> Any:
@@ -101,8 +103,10 @@ def not_plain(tree: Any, key: str = "") -> Iterator[str]:
 
 
 def expands(tree: Tree) -> bool:
-    """Returns whether a config would become too large if its references were replaced by the values. References to
-    lists of references grow with every level."""
+    """Returns whether a config would exceed LARGEST if its references were replaced by their values.
+
+    A list of references to lists of references grows with every level.
+    """
     sizes: dict[str, int] = {}
 
     def size(value: Any) -> int:
@@ -137,7 +141,8 @@ def same_meaning(name: str, tree: Tree) -> list[str]:
 
     For other names, returns the first key whose last part is `name`, or [].
     """
-    if found := foreign_words.counterparts(name, lambda key: lookup(key, tree) is not ABSENT):
+    found = foreign_words.counterparts(name, lambda key: lookup(key, tree) is not ABSENT)
+    if found:
         return found
     for path in paths(tree):
         if path.rpartition(".")[2] == name:
@@ -151,25 +156,35 @@ def nearest_key(key: str, tree: Tree) -> str:
     Suggests a key of the same meaning, else one with a similar name in the same section, else in any section.
     """
     section, _, name = key.rpartition(".")
-    if found := same_meaning(name, tree):
+    found = same_meaning(name, tree)
+    if found:
         return did_you_mean(" or ".join(found))
-    if reason := foreign_words.explanation(key):
+    reason = foreign_words.explanation(key)
+    if reason:
         return reason
-    home = lookup(section, tree) if section else tree
-    if isinstance(home, dict) and (near := closest(name, home)):
-        return did_you_mean(f"{section}.{near}".lstrip("."))
+    home: Any = tree
+    if section:
+        home = lookup(section, tree)
+    if isinstance(home, dict):
+        near = closest(name, home)
+        if near is not None:
+            return did_you_mean(f"{section}.{near}".lstrip("."))
     by_name: dict[str, str] = {}
     for path in sorted(paths(tree), key=lambda path: not path.startswith("algo.")):  # the algorithm's keys first
         by_name.setdefault(path.rpartition(".")[2], path)
     near = closest(name, by_name, ELSEWHERE)
     if near is None and section == "env":
         return f"; to set an argument of the environment's constructor, type env.kwargs.{name}"
-    return did_you_mean(near and by_name[near])
+    if near is None:
+        return ""
+    return did_you_mean(by_name[near])
 
 
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:
-    """Returns what the value must be, or None if it is valid. The type is that of the value in the YAML, unless that
-    is null or ???."""
+    """Returns what the value must be, or None if it is valid.
+
+    It must have the type of `known`, the value in the YAML. Anything is valid if that is null, ??? or a reference.
+    """
     if known is None or known == MISSING or value is None or (isinstance(known, str) and "${" in known):
         return None
     if isinstance(known, list):
@@ -219,10 +234,12 @@ def _kind(value: Any) -> type:
 
 
 def _kind_fault(value: Any, known: Any) -> str | None:
-    kind, wanted = _kind(value), _kind(known)
+    kind = _kind(value)
+    wanted = _kind(known)
     if wanted is float and kind is list and not _broken_list_rule(value, [known]):
         return None  # a setting may have one number for each dimension of the action; its Config says whether it does
-    whole = kind is int or (kind is float and float(value).is_integer())
-    if kind is wanted or (wanted is float and kind is int) or (wanted is int and whole):
+    if kind is wanted or (wanted is float and kind is int):
+        return None
+    if wanted is int and kind is float and float(value).is_integer():
         return None
     return f"{_SINGULAR.get(wanted, _PLURAL[wanted])}, like {show(known)}"

@@ -123,8 +123,10 @@ def choice(group: str, name: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Returns a plain value as text that Hydra's grammar reads as the same value. Text is quoted unless it is a plain
-    word, so that no letter in it has a meaning."""
+    """Returns a plain value as text that Hydra's grammar reads as the same value.
+
+    Text is quoted unless it is a plain word, so that no letter in it has a meaning.
+    """
     if isinstance(value, list):
         return "[" + ",".join(map(literal, value)) + "]"
     if isinstance(value, dict):
@@ -249,14 +251,17 @@ class Composer:
             elements = _elements(override)
         except (HydraException, ValueError) as error:
             raise ConfigError(f"cannot read {text!r}: {self._advice(text, error)}") from None
-        group, known = override.key_or_group, self._files.group_exists
-        part = known(group.replace(".", "/")) and all(isinstance(value, str) for value in elements)
+        group = override.key_or_group
+        names_a_group = self._files.group_exists(group)
+        # `algo.buffer=replay` chooses a part, `algo.buffer={...}` sets its section
+        names_a_part = self._files.group_exists(group.replace(".", "/"))
+        chooses_a_part = names_a_part and all(isinstance(value, str) for value in elements)
         return Word(
             text=text,
             key=group,
             raw=text.partition("=")[2],
             values=elements,
-            is_group=override.package is not None or known(group) or part,
+            is_group=override.package is not None or names_a_group or chooses_a_part,
             is_hydra=override.is_hydra_override(),
             is_sweep=override.is_sweep_override(),
             is_deletion=override.is_delete(),
@@ -277,7 +282,8 @@ class Composer:
         key = tuple(choices)
         if key not in self._known:
             found = self._composed(choices)
-            if faults := [*self._without_effect(found)]:
+            faults = [*self._without_effect(found)]
+            if faults:
                 raise ConfigError(*faults)
             self._known[key] = found
         return self._known[key]
@@ -286,8 +292,12 @@ class Composer:
         try:
             found = self._defaults(choices)
         except HydraException as error:
-            fault = self._lacking_part(choices, error) or self._unknown_name(error)
-            raise ConfigError(fault or _one_line(error)) from None
+            fault = self._lacking_part(choices, error)
+            if fault is None:
+                fault = self._unknown_name(error)
+            if fault is None:
+                fault = _one_line(error)
+            raise ConfigError(fault) from None
         chosen = found.overrides.known_choices
         tree = self._files.merged(found.defaults)
         _empty(tree, chosen, self.contents)
@@ -327,15 +337,19 @@ class Composer:
             others = [other for other in parts if other is not part]
             tree = self._composition(self._files.merged(others), found.choices, others).tree
             values = self._files.merged([part])
-            found_faults = [*check.refused(values)] or [*faults(values, tree)]
+            found_faults = [*check.refused(values)]
+            if not found_faults:
+                found_faults = [*faults(values, tree)]
             if path == chosen:
                 later = [other for other in parts[place + 1 :] if f"{other.config_path}".startswith(f"{group}/")]
                 found_faults += effects.replaced(values, self._files.merged(later))
             yield from (f"{file.place}: {fault}" for fault in found_faults)
 
     def merges(self, choices: Sequence[str]) -> Iterator[Content]:
-        """Yields the files that `compose(choices)` merges. Later files override earlier ones. In what it yields,
-        `package` is the section in which the keys lie, from the whole config on."""
+        """Yields the files that `compose(choices)` merges. Later files override earlier ones.
+
+        In what it yields, `package` is the full key of the section that holds the values, "" for the whole config.
+        """
         for part in self.compose(choices).files:
             found = self.contents.of(f"{part.config_path}")
             assert found is not None
@@ -400,7 +414,8 @@ def show_info(composer: Composer, words: Sequence[str], what: str) -> None:
     SearchPath.folders = composer.folders
     for plugin in (ConfFiles, SearchPath):
         Plugins.instance().register(plugin)
-    before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    argv = sys.argv
+    full_error = os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["rlrun", f"--info={what}", *QUIET, *(composer.read(word).for_hydra for word in words)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise an error instead of printing it and exiting
     try:
@@ -408,10 +423,10 @@ def show_info(composer: Composer, words: Sequence[str], what: str) -> None:
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_one_line(error)) from None
     finally:
-        sys.argv = before[0]
+        sys.argv = argv
         os.environ.pop("HYDRA_FULL_ERROR")
-        if before[1] is not None:
-            os.environ["HYDRA_FULL_ERROR"] = before[1]
+        if full_error is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full_error
 
 
 def _no_job(config: DictConfig) -> None:
@@ -434,14 +449,19 @@ def _merge(tree: dict[str, Any], values: dict[str, Any], root: dict[str, Any]) -
 
 def _referred(value: Any, root: dict[str, Any]) -> Any:
     """Returns a copy of the section that a value refers to, as `${env.kwargs}` does, or the value itself."""
-    if isinstance(value, str) and (reference := check.REFERENCE.fullmatch(value)):
-        return copy.deepcopy(dotted.lookup(reference[1], root))
-    return value
+    if not isinstance(value, str):
+        return value
+    reference = check.REFERENCE.fullmatch(value)
+    if reference is None:
+        return value
+    return copy.deepcopy(dotted.lookup(reference[1], root))
 
 
 def _set(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Sets a value of a config. A section is merged with the present one; {} empties it. Raises ConfigError if the key
-    lies in a list."""
+    """Sets a value of a config. A section is merged with the present one; {} empties it.
+
+    Raises ConfigError if the key lies in a list.
+    """
     *sections, name = key.split(".")
     home = tree
     for place, section in enumerate(sections):
@@ -449,8 +469,10 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
         if isinstance(inner, list):
             whole = ".".join(sections[: place + 1])
             raise ConfigError(f"{key}: {whole} is a list; set the whole list, as in {whole}={dotted.show(inner)}")
-        home[section] = inner if isinstance(inner, dict) else {}
-        home = home[section]
+        if not isinstance(inner, dict):
+            inner = {}
+        home[section] = inner
+        home = inner
     if value == {}:
         home[name] = {}
     else:
@@ -460,7 +482,9 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
 def _empty(tree: dict[str, Any], choices: dict[str, Any], contents: Contents) -> None:
     """Empties the sections that the user's preset sets to {}, because a merge with {} changes nothing."""
     preset = contents.of_user(f"preset/{contents.preset_file(choices.get('preset'))}")
-    for key, value in dotted.leaves(preset.values if preset else {}):
+    if preset is None:
+        return
+    for key, value in dotted.leaves(preset.values):
         if value == {}:
             _set(tree, key, {})
 
@@ -482,7 +506,8 @@ def _settle(values: dict[str, Any], choices: dict[str, Any], contents: Contents)
 
     Raises ConfigError for values that `check.refused` does not allow, or if an interpolation cannot be resolved.
     """
-    if unsafe := list(check.refused(values)):
+    unsafe = list(check.refused(values))
+    if unsafe:
         raise ConfigError(*unsafe)
     if check.refers(values):
         if check.expands(values):

@@ -41,17 +41,23 @@ class Content(NamedTuple):
     @property
     def place(self) -> str:
         """The path of the file, as messages show it."""
-        return sources.label(self.file) if self.file else "a preset"
+        if self.file is None:
+            return "a preset"
+        return sources.label(self.file)
 
     def entries(self) -> Iterator[Default]:
         """Yields the defaults. Raises ConfigError for an entry in another form."""
         for entry in self.defaults:
-            single = entry
+            text = entry
             name = ""
             if isinstance(entry, dict) and len(entry) == 1:
-                ((single, name),) = entry.items()
-            found = ENTRY.fullmatch(single) if isinstance(single, str) else None
-            names = name if isinstance(name, list) else [name or ""]
+                ((text, name),) = entry.items()
+            found = None
+            if isinstance(text, str):
+                found = ENTRY.fullmatch(text)
+            names = [name or ""]
+            if isinstance(name, list):
+                names = name
             if found is None or not all(isinstance(each, str) for each in names):
                 raise ConfigError(f"{self.place}: defaults: {dotted.show(entry)}: must be a name, or a group: name")
             yield Default(found["path"], found["package"], name, bool(found["override"]), bool(found["optional"]))
@@ -74,8 +80,10 @@ class Contents:
         self._known: dict[str, Content | None] = {}
 
     def of(self, path: str) -> Content | None:
-        """Returns the content of a path, or None if there is none. Raises ConfigError for a faulty file, and for a
-        second file of the same path, because only one has an effect."""
+        """Returns the content of a path, or None if there is none.
+
+        Raises ConfigError for a faulty file, and for a second file of the same path, because only one has an effect.
+        """
         if path not in self._known:
             self._known[path] = self._read(path)
         return self._known[path]
@@ -85,12 +93,14 @@ class Contents:
         found = self.of(path)
         if found is None or found.file is None or found.file.suffix != ".yaml":
             return None
-        return None if found.file.is_relative_to(sources.CONF) else found
+        if found.file.is_relative_to(sources.CONF):
+            return None
+        return found
 
     def based(self, path: str, chosen: Mapping[str, str] | None = None, package: str = "") -> Iterator[Content]:
-        """Yields a file and all on which it is based, in the order in which they are merged: later ones override
-        earlier ones. In what it yields, `package` is the section in which the keys lie, from the whole config on.
+        """Yields a file and all on which it is based, in the order in which they are merged; later ones override.
 
+        In what it yields, `package` is the full key of the section that holds the values, "" for the whole config.
         chosen: names of groups, such as {"algo": "sac", "algo.entropy": "fixed"}, in place of those in the files.
         package: the section of the keys of `path`.
         """
@@ -109,11 +119,16 @@ class Contents:
                 yield from self.based(base, chosen, section)
 
     def own_keys(self, path: str) -> set[str]:
-        """Returns the keys that a part's file sets, including keys of the files on which it is based, and names of its
-        parts."""
+        """Returns the keys that a part's file sets.
+
+        They include those of the files on which it is based, and the sections of its own parts.
+        """
         keys: set[str] = set()
         for file in self.based(path):
-            keys |= {file.package.partition(".")[0]} if file.package else set(file.values)
+            if file.package:
+                keys.add(file.package.partition(".")[0])
+            else:
+                keys |= set(file.values)
         return keys
 
     def registered_name(self, algo: str) -> str:
@@ -144,13 +159,19 @@ class Contents:
         return self.preset_file(derived[1])
 
     def _derived(self, name: str) -> tuple[Path, str] | None:
-        """Returns the file of the user's algorithm in the name `<algo>-<env>` of a preset, and the name with the
-        algorithm from which it derives. None if it derives from none."""
+        """Finds the user's algorithm in the name `<algo>-<env>` of a preset, if it derives from another algorithm.
+
+        Returns (its file, `<other algorithm>-<env>`), or None.
+        """
         known = sources.options("algo", self.folders)
         for algo in known:
-            found = self.of_user(f"algo/{algo}") if name.startswith(f"{algo}-") else None
-            for base in found.defaults if found else ():
-                if found and found.file and isinstance(base, str) and base in known:
+            if not name.startswith(f"{algo}-"):
+                continue
+            found = self.of_user(f"algo/{algo}")
+            if found is None or found.file is None:
+                continue
+            for base in found.defaults:
+                if isinstance(base, str) and base in known:
                     return found.file, base + name.removeprefix(algo)
         return None
 
@@ -170,7 +191,9 @@ class Contents:
             return self._of_part(part, path)
         group, _, name = path.partition("/")
         if group == "env" and name and not name.startswith("_"):
-            base = "_atari" if "ALE/" in name else "_base"
+            base = "_base"
+            if "ALE/" in name:
+                base = "_atari"
             return Content(None, None, [base, "_self_"], {"id": name})
         if group == "preset":
             return self._preset(name)
@@ -196,7 +219,9 @@ class Contents:
 
     def _of_part(self, part: Declared, path: str) -> Content:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
-        package = WHOLE if part.group == "algo" else None
+        package = None
+        if part.group == "algo":
+            package = WHOLE
         if part.page is not None:
             found = _user_file(part.page, path)._replace(package=package)
             if part.name_key and dotted.lookup(part.name_key, found.values) in (dotted.ABSENT, None):
@@ -219,7 +244,8 @@ class Contents:
         around = part.around()
         faults: list[str] = []
         for section, settings in around.items():
-            name, place = settings["name"], f"{part.file.name}: {section}"
+            name = settings["name"]
+            place = f"{part.file.name}: {section}"
             known = sources.options(f"algo.{section}", self.folders)
             faults += _unknown([name], "name", known, place)
             if name in known:
@@ -237,8 +263,11 @@ def _shipped(path: str) -> Content:
 
 
 def _user_file(file: Path, path: str) -> Content:
-    """Returns the content of a user's YAML file. A preset or an algorithm sets keys of the whole config, whatever its
-    first line says. Raises ConfigError if the file is no YAML mapping, or holds other values than a config may."""
+    """Returns the content of a user's YAML file.
+
+    A preset or an algorithm sets keys of the whole config, whatever its first line says. Raises ConfigError if the file
+    is no YAML mapping, or holds other values than a config may.
+    """
     values = sources.content(file) or {}
     place = sources.label(file)
     if not isinstance(values, dict):
@@ -247,7 +276,8 @@ def _user_file(file: Path, path: str) -> Content:
         raise ConfigError(f"{place}: sets nothing")
     if not isinstance(values.get("defaults", []), list):
         raise ConfigError(f"{place}: defaults: must be a list")
-    if faults := [f"{place}: {fault}" for fault in check.not_plain(values)]:
+    faults = [f"{place}: {fault}" for fault in check.not_plain(values)]
+    if faults:
         raise ConfigError(*faults)
     if sources.is_whole(path):
         return of_values(file, WHOLE, values)
@@ -260,10 +290,15 @@ def _included(entry: Default, path: str, package: str, chosen: Mapping[str, str]
     if entry.path == "_self_" or entry.override or entry.optional or entry.name is None:
         return
     if entry.name == "":
-        yield home, package if entry.package in (None, "", "_here_") else _joined(package, entry.package)
+        section = package
+        if entry.package not in (None, "", "_here_"):
+            section = _joined(package, entry.package)
+        yield home, section
         return
     names = chosen.get(home.replace("/", "."), entry.name)
-    for name in names if isinstance(names, list) else [names]:
+    if not isinstance(names, list):
+        names = [names]
+    for name in names:
         yield f"{home}/{name}", _joined(package, entry.package or entry.path)
 
 

@@ -35,7 +35,8 @@ class Declared(NamedTuple):
 
         It belongs to the algorithm of the Python file, or to the first part if no algorithm is registered.
         """
-        owner = min(declared(self.file), key=lambda part: part.group != "algo")
+        parts = declared(self.file)
+        owner = next((part for part in parts if part.group == "algo"), parts[0])
         beside = self.file.with_suffix(".yaml")
         if self.file.with_suffix(".yml").is_file():
             raise ConfigError(f"{self.file.stem}.yml: the name of the file must end in .yaml")
@@ -49,7 +50,11 @@ class Declared(NamedTuple):
 
         The file of an algorithm holds keys of the whole config.
         """
-        return {"algo": "algo.name", "logger": None}.get(self.group, "name")
+        if self.group == "logger":
+            return None
+        if self.group == "algo":
+            return "algo.name"
+        return "name"
 
     def values(self) -> dict[str, Any]:
         """Returns the settings of its Config with their defaults, `???` if there is none. Raises ConfigError."""
@@ -146,7 +151,7 @@ def find(group: str, name: str, files: list[Path]) -> Declared | None:
     """
     for file in files:
         for part in declared(file):
-            if (part.group, part.name) == (group.rpartition("/")[2], name):
+            if part.group == group.rpartition("/")[2] and part.name == name:
                 return part
     return None
 
@@ -176,12 +181,16 @@ def meanings(file: Path) -> dict[str, str]:
     lines = file.read_text(encoding="utf-8").splitlines()
     found = {}
     for part in declared(file):
-        prefix = "algo." if part.group == "algo" else ""
-        for setting in _config(part.node) or ():
-            end = lines[(setting.end_lineno or 1) - 1].encode()[setting.end_col_offset or 0 :].decode()
-            found[prefix + _key(setting)] = end.partition("#")[2].strip()
+        prefix = ""
         if part.group == "algo":
-            found |= {f"algo.{section}.{key}": "" for section in AROUND for key in _keys_of(part.node, section)}
+            prefix = "algo."
+        for setting in _config(part.node) or ():
+            line = lines[(setting.end_lineno or 1) - 1].encode()  # as bytes, because ast counts columns in bytes
+            rest = line[setting.end_col_offset or 0 :].decode()
+            found[prefix + _key(setting)] = rest.partition("#")[2].strip()
+        if part.group == "algo":
+            for section in AROUND:
+                found |= {f"algo.{section}.{key}": "" for key in _keys_of(part.node, section)}
     return found
 
 
@@ -228,8 +237,10 @@ def _is_constant(line: ast.AnnAssign | ast.Assign) -> bool:
 def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
     """Yields the values that are assigned to a class attribute."""
     for line in node.body:
-        targets = line.targets if isinstance(line, ast.Assign) else []
-        if isinstance(line, ast.AnnAssign):
+        targets: list[ast.expr] = []
+        if isinstance(line, ast.Assign):
+            targets = line.targets
+        elif isinstance(line, ast.AnnAssign):
             targets = [line.target]
         for target in targets:
             value = getattr(line, "value", None)

@@ -32,7 +32,12 @@ def name_faults(group: str, name: str, tree: Tree, contents: Contents) -> Iterat
     part = declared.find(group, name, sources.python_files(contents.folders))
     if part is not None and file.is_relative_to(sources.CONF):
         yield f"{part.file.name}: registers {name}, a name of rlrun's own {section}; choose another name"
-    elif runs not in (name, dotted.ABSENT) and (part := part or declared.find(group, name, _package(file))):
+        return
+    if runs in (name, dotted.ABSENT):
+        return
+    if part is None:
+        part = declared.find(group, name, _package(file))
+    if part is not None:
         yield f"{sources.label(file)}: its name is {runs}, but {part.file.name} registers {name}"
 
 
@@ -81,7 +86,7 @@ def unused_environment_page(tree: Tree) -> Iterator[str]:
     with contextlib.suppress(ConfigError, OSError):
         values = sources.content(page)
     if isinstance(values, dict) and values and values.keys() <= {*tree["env"], "defaults"}:
-        *_, key = values
+        key = [*values][-1]
         word = f"env.{key}={dotted.show(values[key])}"
         yield f"{sources.label(page)}: has no effect beside an environment; type its settings, such as {word}"
 
@@ -139,6 +144,6 @@ def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
         elif known is dotted.ABSENT and isinstance(part, str) and section != "algo.":
             home = section.removesuffix(".")
             near = closest(name, dotted.lookup(home, others))
-            yield f"{key}: {home}={part} has no such key{did_you_mean(near and f'{home}.{near}')}"
+            yield f"{key}: {home}={part} has no such key{did_you_mean(near, f'{home}.')}"
         else:
             yield from check.faults(key, value, others)

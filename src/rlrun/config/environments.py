@@ -46,7 +46,7 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
 
 
 def _choices(path: str) -> str:
-    """Returns words that choose the classes in a file. Raises ConfigError if there is no such Python file."""
+    """Returns what a user types to choose each class in a file. Raises ConfigError if there is no such Python file."""
     try:
         file = source_of(path)
         assert file is not None
@@ -84,6 +84,7 @@ def _nearest(env_id: str, presets: list[str], registered: list[str]) -> str | No
         return names[env_id.lower()]
     stem = env_id.lower().rpartition("-v")[0] or env_id.lower()
     for same in (stem, f"ale/{stem}"):
-        if versions := [name for name in registered if name.lower().rpartition("-v")[0] == same]:
+        versions = [name for name in registered if name.lower().rpartition("-v")[0] == same]
+        if versions:
             return max(versions, key=lambda name: int(name.rpartition("-v")[2]))
     return closest(env_id, names.values())

@@ -312,9 +312,12 @@ def part(group: str, name: str) -> str | None:
 def explanation(key: str) -> str:
     """Returns why a key with a name of another library is not in this config, or "" for a name that is in no table."""
     name = key.rpartition(".")[2]
-    if found := _candidates(name):
+    found = _candidates(name)
+    if found:
         counterpart = found[0].partition(" ")[0]
-        return "" if counterpart == key else f"; it corresponds to {counterpart}, which this algorithm does not have"
+        if counterpart == key:
+            return ""
+        return f"; it corresponds to {counterpart}, which this algorithm does not have"
     is_in_part = key.count(".") > 1  # the names of other libraries are not in parts such as algo.loop
     if plain(name) in NOTHING and not is_in_part:
         return f"; rlrun has {NOTHING[plain(name)]}"

@@ -122,14 +122,14 @@ def choose(
         names = list(sources.options(group, composer.folders))
         if group not in typed:
             faults.append(f"{group}: missing; choose one with {group}=... ({_some(names)})")
-        elif fault := _choice_fault(typed[group], names, plugins):
-            faults.append(fault)
-        else:
+            unknown.add(group)
+            continue
+        fault = _choice_fault(typed[group], names, plugins)
+        if fault is None:
             choices.append(typed[group].for_hydra)
             continue
-        guess = None
-        if group in typed:
-            guess = closest(str(typed[group].values[0]), names)
+        faults.append(fault)
+        guess = closest(str(typed[group].values[0]), names)
         if guess is None:
             unknown.add(group)
         else:
@@ -190,16 +190,22 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
     lacking: list[str] = []
     if not unknown:
         lacking = list(check.missing(values))
+    loop_faults: list[str] = []
     if any(line.startswith("algo.loop.") for line in lacking):
-        lacking = [*_loop_faults(values["algo"])] or lacking
-    faults += lacking or _type_faults(values)
+        loop_faults = list(_loop_faults(values["algo"]))
+    if loop_faults:
+        faults += loop_faults
+    elif lacking:
+        faults += lacking
+    else:
+        faults += _type_faults(values)
     if faults:
         raise ConfigError(*faults)
     return Job([word.text.lstrip("+") for word in words], values)
 
 
 def _loop_faults(algo: dict[str, Any]) -> Iterator[str]:
-    """Yields the fault of an algorithm that does not support its loop. Then keys of the loop are missing too."""
+    """Yields the faults of an algorithm that does not support its loop, which explain why keys of it are missing."""
     from rlrun.loops.around import around_algorithm  # imports torch, which takes a second; only this fault needs it
     from rlrun.settings import registry
 
@@ -210,8 +216,10 @@ def _loop_faults(algo: dict[str, Any]) -> Iterator[str]:
 
 
 def _type_faults(values: dict[str, object]) -> Sequence[str]:
-    """Returns faults in the types and ranges of all settings, except those of the algorithm, whose class imports
-    torch."""
+    """Returns faults in the types and ranges of all settings.
+
+    Those of the algorithm are not checked, because its class imports torch.
+    """
     from rlrun.config.schema import run_config  # imports pydantic, a quarter of the start-up time of `rlrun show`
 
     named = {"algo": values.get("algo", {}), "name": values["name"] or ""}  # missing if a group has no valid choice
@@ -233,10 +241,12 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
         yield from check.refused(value, word.key)
         if loggers.is_switch(word.key, value):
             continue
-        if word.section == loggers.SECTION and (name := word.key.split(".")[1]) not in chosen:
-            yield f"{word.key}: unknown key{loggers.not_chosen(name, chosen)}"
-        else:
-            yield from check.faults(word.key, value, tree)
+        if word.section == loggers.SECTION:
+            name = word.key.split(".")[1]
+            if name not in chosen:
+                yield f"{word.key}: unknown key{loggers.not_chosen(name, chosen)}"
+                continue
+        yield from check.faults(word.key, value, tree)
 
 
 def _single(word: Word, multirun: bool, several: Callable[[Word], str], faults: list[str]) -> list[str]:
@@ -268,10 +278,14 @@ def _single(word: Word, multirun: bool, several: Callable[[Word], str], faults: 
 
 def _choice_fault(word: Word, names: Sequence[str], plugins: Sequence[str]) -> str | None:
     """Returns the fault of a choice that does not exist in its group, or None if it exists."""
-    group, value = word.key, word.values[0]
+    group = word.key
+    value = word.values[0]
     if group == loggers.SECTION and isinstance(value, list):
-        faults = (_name_fault(group, str(name), names, plugins) for name in value)
-        return next(filter(None, faults), None)
+        for name in value:
+            fault = _name_fault(group, str(name), names, plugins)
+            if fault is not None:
+                return fault
+        return None
     return _name_fault(group, str(value), names, plugins)
 
 
@@ -292,8 +306,10 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     known = list(names)
     if group == "preset":
         known.append(NO_PRESET)
-    suggestion = did_you_mean(foreign_words.part(group, name) or closest(name, names))
-    return f"{group}={name}: unknown name{suggestion} (there are: {_some(known)})"
+    suggestion = foreign_words.part(group, name)
+    if suggestion is None:
+        suggestion = closest(name, names)
+    return f"{group}={name}: unknown name{did_you_mean(suggestion)} (there are: {_some(known)})"
 
 
 def _some(names: Sequence[str]) -> str:

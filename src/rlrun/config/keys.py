@@ -32,7 +32,9 @@ def keys(chosen: Mapping[str, str], where: Sequence[Path]) -> dict[str, Key]:
         files += contents.based(f"submit/{chosen['submit']}", chosen, "submit")
     found: dict[str, Key] = {}
     for file in files:
-        meanings = sources.notes(file.file).meanings if file.file else {}
+        meanings: Mapping[str, str] = {}
+        if file.file is not None:
+            meanings = sources.notes(file.file).meanings
         for name, value in dotted.leaves(file.values):
             key = f"{file.package}.{name}".lstrip(".")
             choices = _choices(value, meanings.get(name, ""))
@@ -45,6 +47,7 @@ def keys(chosen: Mapping[str, str], where: Sequence[Path]) -> dict[str, Key]:
 def _choices(value: object, comment: str) -> list[str]:
     if isinstance(value, bool):
         return ["true", "false"]
-    if listed := CHOICES.match(comment):
-        return listed[0].split(" | ")
-    return []
+    listed = CHOICES.match(comment)
+    if listed is None:
+        return []
+    return listed[0].split(" | ")

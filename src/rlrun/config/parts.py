@@ -26,8 +26,9 @@ def apply(values: Mapping[str, Any], tree: dict[str, Any]) -> list[str]:
     faults = []
     known = copy.deepcopy(tree)  # a section that is {} stays open
     for key, value in values.items():
-        if found := list(check.faults(key, value, known)):
+        found = list(check.faults(key, value, known))
+        if found:
             faults += found
-            continue
-        dotted.put(key, check.fitted(value, dotted.lookup(key, tree)), tree)
+        else:
+            dotted.put(key, check.fitted(value, dotted.lookup(key, tree)), tree)
     return faults

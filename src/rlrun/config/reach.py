@@ -19,11 +19,11 @@ ARGUMENTS = ("env.kwargs", "env.eval_kwargs", "env.wrappers")  # sections that g
 
 
 class Reach(NamedTuple):
-    """One such setting."""
+    """A setting with which a config reaches outside of its run."""
 
     key: str
     value: Any
-    effect: str
+    effect: str  # what it does, as a verb: "imports code"
 
     @property
     def word(self) -> str:

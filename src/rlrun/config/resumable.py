@@ -24,10 +24,10 @@ FREE = (
     "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
-SCHEDULE = "algo.schedule"  # may change too, because it says from which step on
-LR_SCHEDULE = ".lr_schedule"  # so may keys with this end; run/reschedule.py puts SCHEDULE in their place
+SCHEDULE = "algo.schedule"  # may change too, because a schedule says from which step on its values hold
+LR_SCHEDULE = ".lr_schedule"  # end of keys that may change too; run/reschedule.py puts SCHEDULE in their place
 TOTAL_STEPS = "trainer.total_steps"
-PLACES = ("run_dir", "resume", "plugins")
+PLACES = ("run_dir", "resume", "plugins")  # settings of a command line, which a comparison of runs leaves out
 
 
 def news(values: dict[str, object], words: Mapping[str, object]) -> dict[str, object]:
@@ -50,7 +50,9 @@ def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str,
             faults.append(f"{key}: {why}")
             continue
         section, _, name = key.rpartition(".")
-        home = dotted.lookup(section, values) if section else values
+        home: Any = values
+        if section:
+            home = dotted.lookup(section, values)
         if isinstance(home, dict):
             home[name] = value
         else:
@@ -80,26 +82,29 @@ def check_unchanged(run: Path, then: Recorded) -> None:
     now = Recorded.read(run)
     if now == then:
         return
-    before, words = parse_words(then.overrides, run / OVERRIDES), parse_words(now.overrides, run / OVERRIDES)
-    since = words[len(before) :]
-    if words[: len(before)] != before:
-        raise ConfigError(f"{run / OVERRIDES}: was edited: {_first_difference(before, words)}; {PUT_IT_BACK}")
-    recorded, found = parse_config(then.config, run / CONFIG), parse_config(now.config, run / CONFIG)
-    changes = loggers.folded(dict(map(setting, since)), recorded.values)
+    old_words = parse_words(then.overrides, run / OVERRIDES)
+    words = parse_words(now.overrides, run / OVERRIDES)
+    if words[: len(old_words)] != old_words:
+        raise ConfigError(f"{run / OVERRIDES}: was edited: {_first_difference(old_words, words)}; {PUT_IT_BACK}")
+    appended = words[len(old_words) :]
+    recorded = parse_config(then.config, run / CONFIG)
+    found = parse_config(now.config, run / CONFIG)
+    changes = loggers.folded(dict(map(setting, appended)), recorded.values)
     expected = changed(recorded.values, changes) | {METRICS_KEY: recorded.metrics_format}
-    faults = [
-        f"{run / CONFIG}: was edited: {key} {before} -> {after}; {PUT_IT_BACK}"
-        for key, before, after in differences(expected, found.values | {METRICS_KEY: found.metrics_format})
-    ]
+    faults = []
+    for key, before, after in differences(expected, found.values | {METRICS_KEY: found.metrics_format}):
+        faults.append(f"{run / CONFIG}: was edited: {key} {before} -> {after}; {PUT_IT_BACK}")
     if faults:
         raise ConfigError(*faults)
 
 
 def differences(one: dict[str, object], other: dict[str, object]) -> Iterator[tuple[str, str, str]]:
     """Yields each key in which two configs differ, with both values as the user types them; "-" for a missing key."""
-    left, right = dict(dotted.leaves(one)), dict(dotted.leaves(other))
+    left = dict(dotted.leaves(one))
+    right = dict(dotted.leaves(other))
     for key in dict.fromkeys([*left, *right]):
-        before, after = left.get(key, dotted.ABSENT), right.get(key, dotted.ABSENT)
+        before = left.get(key, dotted.ABSENT)
+        after = right.get(key, dotted.ABSENT)
         if repr(before) != repr(after):  # `!=` would treat 1, 1.0 and true as equal
             yield key, _shown(before), _shown(after)
 
@@ -154,7 +159,7 @@ def same_run(one: dict[str, object], other: dict[str, object]) -> bool:
 
 
 def _fixed(values: dict[str, object], path: str = "") -> dict[str, object]:
-    """Returns a config without the keys in which two resumes of one run may differ."""
+    """Returns a config without the keys in which a resumed run may differ. path: of `values`, ending with a dot."""
     fixed = {}
     for key, value in values.items():
         if f"{path}{key}" in (*FREE, *PLACES):

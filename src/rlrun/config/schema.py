@@ -75,8 +75,10 @@ class TrainerConfig:
 
 @config
 class RunConfig:
-    """The config of a run. `algo`, `network` and `logger` are untyped here; the registry checks them when it builds the
-    parts."""
+    """The config of a run.
+
+    `algo`, `network` and `logger` are untyped here; the registry checks them when it builds the parts.
+    """
 
     seed: Annotated[NonNegativeInt, Field(lt=2**63)]
     device: str
@@ -107,7 +109,8 @@ def run_config(values: dict[str, Any]) -> RunConfig:
             faults += error.faults
             values[key] = object.__new__(section)  # a placeholder, so that the other settings are checked too
         else:
-            faults += too_many(values[key]) if key == "env" else ()
+            if key == "env":
+                faults += too_many(values[key])
     try:
         config = parse(RunConfig, values, "")
     except ConfigError as error:

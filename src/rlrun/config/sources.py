@@ -64,7 +64,8 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
         except ConfigError as error:
             faults += [f"plugins: {fault}" for fault in error.faults]
             continue
-        faults += [fault for place in places for fault in _misplaced(place)]
+        for place in places:
+            faults += _misplaced(place)
         found += places
     for folder in map(Path, extra):
         if not folder.is_dir():
@@ -107,11 +108,10 @@ def _places(module: str) -> list[Path]:
 
 
 def by_name(words: Sequence[str]) -> list[str]:
-    """Returns the words with each Python file replaced by the name of its part, and added to the plug-ins. Files within
-    lists, mappings and longer texts are values, and never read.
+    """Returns the words with each Python file replaced by the name of its part, and added to the plug-ins.
 
-    `algo=./my_algo.py` becomes `algo=my_algo plugins=[./my_algo.py]`. Raises ConfigError for a file that does not
-    register exactly one part of the group.
+    `algo=./my_algo.py` becomes `algo=my_algo plugins=[./my_algo.py]`. Files within lists, mappings and longer texts are
+    values, and never read. Raises ConfigError for a file that does not register exactly one part of the group.
     """
     found = []
     files: list[str] = []
@@ -172,7 +172,9 @@ def _name_in(path: str, group: str) -> str:
 
 def _quoted(path: str) -> str:
     """Returns a path or a name as an element of a list on the command line."""
-    return path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else f"'{path}'"
+    if re.fullmatch(r"[\w./-]+", path, re.ASCII):
+        return path
+    return f"'{path}'"
 
 
 def named_plugins(words: Iterable[str]) -> list[str]:
@@ -230,8 +232,11 @@ def python_files(where: Iterable[Path]) -> list[Path]:
 
 def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
     """Returns every group with its names and files. Groups of parts have a dot, like `algo.buffer`."""
-    names = {group for folder in where for group in _groups_in(folder)}
-    return {name: found for name in sorted(names) if (found := options(name, where))}
+    names: set[str] = set()
+    for folder in where:
+        names |= set(_groups_in(folder))
+    found = {name: options(name, where) for name in sorted(names)}
+    return {name: files for name, files in found.items() if files}
 
 
 def content(file: Path) -> Any:
@@ -277,7 +282,9 @@ def label(file: Path) -> str:
     parts = file.parts
     if "conf" not in parts:
         path = os.path.relpath(file)
-        return str(file) if path.startswith(os.pardir) else path
+        if path.startswith(os.pardir):
+            return str(file)
+        return path
     start = len(parts) - 1 - parts[::-1].index("conf")
     if start > 0 and not file.is_relative_to(CONF):
         start -= 1

@@ -85,7 +85,7 @@ def parse_words(text: str, path: Path) -> list[str]:
 
 
 def not_a_run(folder: Path, missing: str = CONFIG) -> str:
-    """Returns what a folder without a file of a run is, for messages."""
+    """Returns what a folder is that lacks a file of a run, for messages. missing: the name of the file."""
     if not os.path.lexists(folder):
         return "no such folder"
     if os.path.isfile(folder / SWEEP):
@@ -113,11 +113,11 @@ def parse_json(content: bytes, path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: not a JSON object")
-    _check_depth(values, path)
+    _check_limits(values, path)
     return values
 
 
-def _check_depth(values: object, path: Path, depth: int = 0) -> None:
+def _check_limits(values: object, path: Path, depth: int = 0) -> None:
     """Raises ConfigError for values that are nested too deeply, and for integers that are too large to be shown."""
     if type(values) is int and abs(values) > HUGE:
         raise ConfigError(f"{path}: holds a whole number above {HUGE:g}")
@@ -127,13 +127,13 @@ def _check_depth(values: object, path: Path, depth: int = 0) -> None:
         values = [*values, *values.values()]
     if isinstance(values, list):
         for value in values:
-            _check_depth(value, path, depth + 1)
+            _check_limits(value, path, depth + 1)
 
 
 def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
     """Parses YAML of an untrusted file. Raises ConfigError if it has aliases or is nested too deeply.
 
-    base: reads the values; by default, as in YAML 1.1.
+    base: the YAML loader; None: the one for YAML 1.1.
     """
     import yaml
 
@@ -145,10 +145,12 @@ def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
 
     try:
         values = yaml.load(text, Loader)
-        _check_depth(values, path)
+        _check_limits(values, path)
         return values
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        line = 1
+        if error.problem_mark:
+            line = error.problem_mark.line + 1
         raise ConfigError(f"{path}: not a config (line {line}: {error.problem})") from None
     # what PyYAML raises for values that do not fit their tags, such as `!!int x`, `!!bool x` and `!!timestamp x`
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

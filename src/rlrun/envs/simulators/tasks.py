@@ -68,9 +68,7 @@ def specification(id: str) -> EnvSpec:
         known, name = playground(), id.removeprefix(PLAYGROUND)
         if name not in known.ALL_ENVS:
             near = closest(name, known.ALL_ENVS)
-            if near:
-                near = PLAYGROUND + near
-            raise ConfigError(f"env.id={id!r}: unknown{did_you_mean(near)}")
+            raise ConfigError(f"env.id={id!r}: unknown{did_you_mean(near, PLAYGROUND)}")
         limit = known.get_default_config(name).episode_length
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 
