@@ -19,8 +19,10 @@ def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
     `follow_links=False`, a symbolic link raises OSError too; use this for every path that the user did not type.
     """
     try:
-        target = Path(os.path.realpath(path)) if follow_links else path
-        return open(files.open_file(target), "rb")
+        target = path
+        if follow_links:
+            target = Path(os.path.realpath(path))
+        return open(files.open_descriptor(target), "rb")
     except ConfigError:
         raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
     except ValueError as error:  # a NUL byte in the name

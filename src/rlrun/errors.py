@@ -8,8 +8,10 @@ NO_SPACE = "no space left on the disk"
 
 
 class RlrunError(Exception):
-    """An error that is printed without a traceback, one line for each different fault. The process exits with
-    `exit_code`."""
+    """An error that is printed without a traceback, one line for each different fault.
+
+    The process exits with `exit_code`.
+    """
 
     exit_code = 1
 

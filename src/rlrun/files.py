@@ -1,7 +1,7 @@
 """Opens the files of runs and sweeps. Refuses symbolic links, anything but regular files, and files above a size limit.
 
 The folder of a run or a sweep may be untrusted. Before it is used, `check_folder` refuses links, pipes and devices
-anywhere in it. `open_file` repeats the check for each file, because the file may have been replaced in the meantime.
+anywhere in it. `open_descriptor` repeats the check for each file, which may have been replaced in the meantime.
 """
 
 import errno
@@ -32,7 +32,8 @@ KINDS = {
 
 def check_folder(folder: Path) -> None:
     """Raises ConfigError unless `folder` and its subfolders hold only regular files and folders."""
-    waiting, count = [os.fspath(folder)], 0
+    waiting = [os.fspath(folder)]
+    count = 0
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
@@ -50,7 +51,7 @@ def check_folder(folder: Path) -> None:
             raise ConfigError(f"{folder}: holds more than {ENTRIES:,} files")
 
 
-def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) -> int:
+def open_descriptor(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) -> int:
     """Opens a regular file and returns its descriptor.
 
     Raises ConfigError if it is not a regular file, if it has more than `limit` bytes, or if it is opened for writing
@@ -82,8 +83,8 @@ def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) ->
 
 
 def read(path: Path, limit: int) -> bytes:
-    """Returns the content of a regular file of at most `limit` bytes. Raises the errors of `open_file`."""
-    with open(open_file(path, limit=limit), "rb") as file:
+    """Returns the content of a regular file of at most `limit` bytes. Raises the errors of `open_descriptor`."""
+    with open(open_descriptor(path, limit=limit), "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:  # the file grew after it was opened
         raise ConfigError(f"{path}: has more than {limit:,} bytes, the limit")
@@ -91,9 +92,12 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a metrics file, including line ends. Raises ConfigError if there are more than `ROWS` lines
-    or one reaches `ROW_BYTES` bytes, and the errors of `open_file`."""
-    with open(open_file(path, limit=METRICS_BYTES), "rb") as file:
+    """Yields the lines of a metrics file, including line ends.
+
+    Raises ConfigError if there are more than `ROWS` lines or one reaches `ROW_BYTES` bytes, and the errors of
+    `open_descriptor`.
+    """
+    with open(open_descriptor(path, limit=METRICS_BYTES), "rb") as file:
         for _ in range(ROWS):
             line = file.readline(ROW_BYTES)
             if not line:
@@ -110,9 +114,11 @@ def too_long(path: Path) -> ConfigError:
 
 
 def open_to_append(path: Path, from_start: bool = False) -> int:
-    """Opens a regular file for appending and returns its descriptor. Creates the file if it does not exist;
-    `from_start` empties it first. Raises the errors of `open_file`."""
-    descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    """Opens a regular file for appending and returns its descriptor. Creates the file if it does not exist.
+
+    from_start: empty the file first. Raises the errors of `open_descriptor`.
+    """
+    descriptor = open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if from_start:
         os.ftruncate(descriptor, 0)
     return descriptor

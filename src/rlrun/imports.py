@@ -72,11 +72,12 @@ _code: dict[str, Code] = {}  # key: name of the module
 class Neighbours:
     """Finds modules in the folder of a module that the user named, for import statements of the modules there.
 
-    So an import within a method works as under `python`. Imports by rlrun, by libraries, or by modules of other folders
-    do not search these folders. It is the last of Python's finders, so installed modules take precedence.
+    Even an import within a method then works as it does under `python`. Imports by rlrun, by libraries, or by modules
+    of other folders do not search these folders. It is the last of Python's finders, so installed modules take
+    precedence.
     """
 
-    folders: ClassVar[set[str]] = set()  # of the modules that the user named, and that are not installed
+    folders: ClassVar[set[str]] = set()  # those of the modules that the user named and that are not installed
 
     @classmethod
     def serve(cls, folder: str) -> None:
@@ -92,7 +93,9 @@ class Neighbours:
         if path is not None:
             return None
         importer = sys.modules.get(_importer())
-        origin = importer and _origin(importer)
+        if importer is None:
+            return None
+        origin = _origin(importer)
         if not origin:
             return None
         folder = Path(origin).parent
@@ -104,7 +107,7 @@ class Neighbours:
 
 def _importer() -> str:
     """Returns the name of the module whose import is in progress, or of its top-level package."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)  # the caller of `find_spec`, which calls this function
     while frame is not None:
         name = str(frame.f_globals.get("__name__")).partition(".")[0]
         if name not in IMPORT_SYSTEM:
@@ -122,7 +125,9 @@ def installed_plugins() -> EntryPoints:
 def module_of(env_id: str) -> str | None:
     """Returns the module of `module:Id`, which registers the environment, or None for an id without a module."""
     module, colon, _ = env_id.rpartition(":")
-    return module if colon else None
+    if not colon:
+        return None
+    return module
 
 
 def is_path(reference: str) -> bool:
@@ -132,7 +137,9 @@ def is_path(reference: str) -> bool:
 
 def name_of(reference: str) -> str:
     """Returns the name under which a module is imported: for a path, the name of the file without its ending."""
-    return Path(reference).name.removesuffix(".py") if is_path(reference) else reference
+    if is_path(reference):
+        return Path(reference).name.removesuffix(".py")
+    return reference
 
 
 def source_of(reference: str) -> Path | None:
@@ -169,9 +176,13 @@ def homes(reference: str) -> list[Path]:
     """Returns the folders of the package that holds a module; [] if it is a single file. Imports nothing."""
     if is_path(reference):
         file = _file(reference)
-        return [file.parent] if file.name == "__init__.py" else []
+        if file.name == "__init__.py":
+            return [file.parent]
+        return []
     found = _found(reference)
-    return [Path(home) for home in found.submodule_search_locations or ()] if found else []
+    if found is None or found.submodule_search_locations is None:
+        return []
+    return [Path(home) for home in found.submodule_search_locations]
 
 
 def importing(reference: str, key: str) -> ModuleType:
@@ -200,7 +211,9 @@ def reference_of(module: str) -> str | None:
     top = module.partition(".")[0]
     if top in _code:
         return str(_code[top].path)
-    return module if top in _named else None
+    if top in _named:
+        return module
+    return None
 
 
 def traced(error: BaseException) -> str:
@@ -219,9 +232,13 @@ def typed_again(reference: str) -> str | None:
     The name of a file must be the same, but the file may have moved to another folder. The stored path is not read.
     """
     if not is_path(reference):
-        return reference if reference in sys.modules else None
+        if reference in sys.modules:
+            return reference
+        return None
     code = _code.get(name_of(reference))
-    return code.typed if code else None
+    if code is None:
+        return None
+    return code.typed
 
 
 def digests() -> dict[str, str]:
@@ -248,7 +265,9 @@ def advice(module: str) -> str:
     extra = next((extra for extra, modules in EXTRAS.items() if package in modules), None)
     if extra is not None:
         return f"; pip install 'rlrun[{extra}]'"
-    return f"; pip install {PROJECTS[package]}" if package in PROJECTS else ""
+    if package in PROJECTS:
+        return f"; pip install {PROJECTS[package]}"
+    return ""
 
 
 def _package_advice(reference: str, error: BaseException) -> str:
@@ -293,8 +312,12 @@ def _file(path: str) -> Path:
 
 def _from_file(path: str, key: str) -> ModuleType:
     """Returns the module of a file or folder. Imports it in the first call."""
-    file, name = _file(path), name_of(os.path.abspath(path))
-    code = Code(path, file.parent if file.name == "__init__.py" else file, _digest(file))
+    file = _file(path)
+    name = name_of(os.path.abspath(path))
+    place = file
+    if file.name == "__init__.py":
+        place = file.parent
+    code = Code(typed=path, path=place, digest=_digest(file))
     known = _code.get(name)
     if known is None:
         module = _executed(file, name, key)
@@ -406,7 +429,9 @@ def _on_path(folder: str) -> Iterator[None]:
 def _spec(module: str) -> ModuleSpec | None:
     """Returns the spec of the module's top-level package, or None if it is not found or the name is invalid."""
     top = module.partition(".")[0]
+    if not top:
+        return None
     try:
-        return find_spec(top) if top else None
+        return find_spec(top)
     except (ImportError, ValueError):  # ValueError is raised for `__main__`
         return None

@@ -23,14 +23,16 @@ def take(path: Path) -> int:
     """
     file = path / LOCK
     try:
-        descriptor = files.open_file(file, os.O_RDWR | os.O_CREAT)
+        descriptor = files.open_descriptor(file, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     try:
         try:
             operating_system.lock(descriptor)
         except BlockingIOError:
-            time.sleep(0.05)  # another process may have called `holder`, which locks the file for an instant
+            time.sleep(
+                operating_system.RETRY_S
+            )  # another process may have called `holder`, which locks the file for an instant
             operating_system.lock(descriptor)
     except OSError as error:
         holder = _text(descriptor)
@@ -55,19 +57,19 @@ def alone(path: Path) -> Iterator[None]:
     """
     while True:
         try:
-            descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
+            descriptor = files.open_descriptor(path, os.O_RDWR | os.O_CREAT)
             operating_system.wait_for_lock(descriptor)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
         if _is_at(descriptor, path):  # else the previous process has just removed the file that was locked here
             break
-        operating_system.unlock(descriptor)
+        operating_system.unlock_and_close(descriptor)
     try:
         yield
     finally:
         with contextlib.suppress(PermissionError):  # Windows does not delete an open file; the empty file then stays
             path.unlink(missing_ok=True)
-        operating_system.unlock(descriptor)
+        operating_system.unlock_and_close(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -81,14 +83,14 @@ def release(descriptor: int) -> None:
     if descriptor in _locks:
         _locks.remove(descriptor)
         with contextlib.suppress(OSError):  # an environment may have closed the file
-            operating_system.unlock(descriptor)
+            operating_system.unlock_and_close(descriptor)
 
 
 def holder(path: Path) -> str | None:
     """Returns which process holds a run's lock, as text, or None if the lock is free. Does not keep the lock."""
     file = path / LOCK
     try:
-        descriptor = files.open_file(file)
+        descriptor = files.open_descriptor(file)
     except (OSError, ConfigError):
         return None
     try:

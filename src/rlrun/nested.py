@@ -46,10 +46,10 @@ def dotted(name: str, tree: object) -> dict[str, Any]:
     """Returns the leaves of a tree by dotted names: {"a": x} named "obs" gives {"obs.a": x}."""
     if not isinstance(tree, dict):
         return {name: tree}
-    leaves: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        leaves |= dotted(f"{name}.{key}", value)
-    return leaves
+        found |= dotted(f"{name}.{key}", value)
+    return found
 
 
 def index(tree: Any, where: Any) -> Any:
@@ -76,11 +76,15 @@ def unflattened(tree: T, *shape: int) -> T:
 
 def on(place: torch.device | Tensor, tree: T) -> T:
     """Returns the tree with its tensors on a device, or on the device of the tensor `place`. Leaves may be lists."""
-    device = place.device if isinstance(place, Tensor) else place
+    device = place
+    if isinstance(place, Tensor):
+        device = place.device
 
     def moved(leaf: object) -> Any:
         if isinstance(leaf, list):
             return [on(device, part) for part in leaf]
-        return leaf.to(device) if isinstance(leaf, Tensor) else leaf
+        if isinstance(leaf, Tensor):
+            return leaf.to(device)
+        return leaf
 
     return mapped(moved, tree)

@@ -24,7 +24,9 @@ def _module(name: str) -> Any:
         return None
 
 
-fcntl, msvcrt, resource = map(_module, ("fcntl", "msvcrt", "resource"))
+fcntl = _module("fcntl")  # not on Windows
+msvcrt = _module("msvcrt")  # only on Windows
+resource = _module("resource")  # not on Windows
 
 RETRY_S = 0.05  # time between two attempts to take a lock
 LOCKED_BYTE = 1 << 30  # position of the byte that msvcrt locks; the text before it stays readable
@@ -76,7 +78,7 @@ def is_locked(descriptor: int) -> bool:
     return False
 
 
-def unlock(descriptor: int) -> None:
+def unlock_and_close(descriptor: int) -> None:
     """Releases the lock of an open file and closes the file."""
     if not fcntl:
         os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
@@ -114,8 +116,10 @@ def total_memory() -> int:
 
 
 def limit_memory(count: int) -> None:
-    """Limits the private memory of this process and its children to `count` bytes each. Does nothing without the
-    module `resource`."""
+    """Limits the private memory of this process and its children to `count` bytes each.
+
+    Does nothing if the system has no module `resource`.
+    """
     if not resource:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -135,8 +139,9 @@ def resident_mb() -> float:
         if not resource:
             return math.nan
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        unit = 2**20 if sys.platform == "darwin" else 2**10
-        return peak / unit
+        if sys.platform == "darwin":
+            return peak / 2**20  # bytes
+        return peak / 2**10  # KiB
 
 
 def cpu_information() -> str:

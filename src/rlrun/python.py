@@ -55,7 +55,10 @@ class Run:
             return self.rows
         import pandas
 
-        return pandas.DataFrame(self.rows, columns=None if self.rows else ["step"]).set_index("step")
+        rows = self.rows
+        if not rows:
+            return pandas.DataFrame(columns=["step"]).set_index("step")
+        return pandas.DataFrame(rows).set_index("step")
 
     def resume(self, *words: str, env: object = None, **changes: object) -> "Run":
         """Continues the run, as `rlrun resume` does with the same words: `run.resume(total_steps=200_000)`.
@@ -71,10 +74,10 @@ class Run:
         return _ended(done)
 
     def reset(self, *words: str, into: str | Path, env: object = None, **changes: object) -> "Run":
-        """Starts a new run in the folder `into` with the config and the latest weights of this one, as `rlrun reset`
-        does: `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its iterations.
+        """Starts a new run in a new folder with the config and the latest weights of this one, as `rlrun reset` does.
 
-        env, errors: as in `resume`.
+        For example, `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its
+        iterations. env, errors: as in `resume`.
         """
         changed = _changes(words, changes, RESUME_RULES | {"seed": settings.WHOLE})
         plugins = changed.pop("plugins", ())
@@ -135,7 +138,10 @@ def evaluate(
     explore: act as in training. env: as in `train`. plugins: modules that the run was started with.
     Raises ConfigError and SnapshotError.
     """
-    path = run.path if isinstance(run, Run) else Path(run)
+    if isinstance(run, Run):
+        path = run.path
+    else:
+        path = Path(run)
     given = {"episodes": episodes, "explore": explore, "plugins": plugins}
     if seed is not None:
         given["seed"] = seed

@@ -174,8 +174,10 @@ def starting(config: dict[str, object]) -> Iterator[None]:
 
 
 def planned(config: dict[str, Any]) -> str:
-    """Returns the folder of a run that has not started, as text. Creates nothing. Raises the errors of
-    `RunDir.create`."""
+    """Returns the folder of a run that has not started, as text. Creates nothing.
+
+    Raises the errors of `RunDir.create`.
+    """
     if config["run_dir"] is not None:
         return str(_named_folder(config["run_dir"]))
     return f"{_home_of(config['name'])}/<UTC time>-s{config['seed']}-<4 hex digits>"
@@ -201,7 +203,9 @@ def runs_of(config: dict[str, Any]) -> list[Path]:
 
 def _home(config: dict[str, Any]) -> Path:
     """Returns the parent folder of the runs of this config."""
-    return RUNS / folder_name(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
+    if config.get("run_dir") is None:
+        return RUNS / folder_name(config["name"])
+    return Path(config["run_dir"]).parent
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -22,7 +22,7 @@ class MixedSpace(Space):
         self.continuous = spaces.Box(
             np.concatenate([box.low for box in boxes]), np.concatenate([box.high for box in boxes]), dtype=np.float32
         )
-        self.num_choices = len(self.discrete.nvec)  # which are the first entries of the vector
+        self.num_choices = len(self.discrete.nvec)  # the choices are the first entries of the vector
         self.size = self.num_choices + self.continuous.shape[0]
         super().__init__((self.size,), np.float32)
 

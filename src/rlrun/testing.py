@@ -135,7 +135,8 @@ def check_callback(*words: str) -> None:
         config = _config(*SMALL_RUN, *words)
         assert config.callbacks, "no callback is chosen; add callbacks=[<name>]"
         classes = [registry.lookup("callback", values["name"]) for values in config.callbacks]
-        whole, path = Path(folder, "whole"), Path(folder, "resumed")
+        whole = Path(folder, "whole")
+        path = Path(folder, "resumed")
         _train(whole, 2 * RUN_STEPS, *words)
         _train(path, RUN_STEPS, *words)
         _check_ended(resume_run(path, {"trainer.total_steps": 2 * RUN_STEPS}, config.plugins))
@@ -175,9 +176,11 @@ def check_acting(loop: Loop) -> None:
     """Checks that acting changes nothing but random streams, and draws nothing if it does not explore."""
     agent, obs, carry = loop.agent, loop.obs, loop.carry
     given = copy.deepcopy((obs, carry))
-    before, torch_state = copy.deepcopy(agent.state_dict()), torch.get_rng_state()
+    before = copy.deepcopy(agent.state_dict())
+    torch_state = torch.get_rng_state()
     streams = _streams(loop)
-    first, second = (loop.addons.act(agent, obs, carry, explore=False) for _ in range(2))
+    first = loop.addons.act(agent, obs, carry, explore=False)
+    second = loop.addons.act(agent, obs, carry, explore=False)
     assert equal((obs, carry), given), "act changes its observations or its carry in place"
     assert equal(first, second), "act returns different actions for the same observation with explore=False"
     assert equal(streams, _streams(loop)), "act draws random numbers with explore=False"
@@ -201,7 +204,8 @@ def check_resuming(loop: Loop, other: Loop) -> None:
         restored = save(other, Path(folder, "copy")).digest
         assert restored == snapshot.digest, "a restored run is not what was saved: state lies outside the module tree"
         target = loop.updates + UPDATES
-        rows, others = list(rows_until(target, loop)), list(rows_until(target, other))
+        rows = list(rows_until(target, loop))
+        others = list(rows_until(target, other))
         for name, module in other.agent.named_modules():
             check_attributes(f"agent.{name}".rstrip("."), loop.agent.get_submodule(name), module)
         assert len(rows) == len(others), "a resumed run takes another number of ticks for the same updates"
@@ -408,7 +412,10 @@ def _arrays(seen: list[object]) -> list[object]:
     """Returns the leaves of observations and rewards, in order."""
     found = []
     for item in seen:
-        found += _arrays(list(item.values())) if isinstance(item, dict) else [item]
+        if isinstance(item, dict):
+            found += _arrays(list(item.values()))
+        else:
+            found.append(item)
     return found
 
 
@@ -420,4 +427,6 @@ def _batch(space: gym.Space) -> Any:
     """Returns random samples of a space as tensors."""
     space.seed(0)
     rows = torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)]))
-    return rows if rows.dtype == torch.uint8 else rows.float()
+    if rows.dtype == torch.uint8:
+        return rows
+    return rows.float()

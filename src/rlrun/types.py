@@ -63,9 +63,8 @@ class Spec:
     objective: Objective | None = None  # for an environment with a reward vector; None: its reward is a scalar
     bonuses: tuple[Bonus, ...] = ()  # intrinsic rewards that add-ons append as the last columns of the reward
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
-    goal_rewards: Any = (
-        None  # envs/stepping/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
-    )
+    # envs/stepping/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
+    goal_rewards: Any = None
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
     holds: bool = False  # whether actions are held, so that steps have `Step.n_steps`
     time_limit: int | None = None  # steps after which an episode is cut; None: not known
@@ -78,7 +77,9 @@ class Spec:
     @property
     def shown_action(self) -> "gym.Space":
         """The action space of the environment itself, which users see in messages and in `Policy`."""
-        return self.action if self.native_action is None else self.native_action
+        if self.native_action is None:
+            return self.action  # type: ignore[no-any-return]
+        return self.native_action
 
 
 class Episode(NamedTuple):

@@ -42,7 +42,7 @@ BUDGET = {
     "snapshot": 45,
     "spaces": 1,
     "sweep": 66,
-    "telemetry": 55,
+    "telemetry": 54,
     "templates": 11,
     "testing": 6,
     "types": 6,

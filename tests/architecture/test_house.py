@@ -270,7 +270,7 @@ OPENERS = {
     "cli/new.py": "our own templates, and new files",
 }
 OPENING = re.compile(
-    r"(?<![\w.])open\((?!files\.open_file|descriptor|(cls|self),)|\.open\((\"|url)|\bos\.open\("
+    r"(?<![\w.])open\((?!files\.open_descriptor|descriptor|(cls|self),)|\.open\((\"|url)|\bos\.open\("
     r"|\.(read_text|read_bytes|write_text|write_bytes)\(|\bshutil\.copy|\bload_file\(|\bsave_file\("
 )
 

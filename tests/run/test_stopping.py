@@ -24,7 +24,7 @@ def ends_at(values: list[float], **rules: Any) -> tuple[int, str] | None:
     """Returns the number of the first row after which the rules end a run, and why. values: of the metric, per row."""
     found = StoppingRules(StopWhenConfig(**(NEVER | rules)))
     for number, value in enumerate(values, start=1):
-        found.see({"step": number, "wall_s": 900.0 * number, "eval/return_mean": value})
+        found.add({"step": number, "wall_s": 900.0 * number, "eval/return_mean": value})
         if why := found.reason():
             return number, why
     return None

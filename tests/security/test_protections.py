@@ -164,7 +164,7 @@ Patch = tuple[Any, str, Any]
 
 PROTECTIONS: dict[Callable[[Path], bool], list[Patch]] = {
     linked_snapshots_are_read: [(files, "check_folder", lambda folder: None)],
-    a_link_is_followed: [(files, "open_file", lambda path, flags=0, limit=None: os.open(path, flags))],
+    a_link_is_followed: [(files, "open_descriptor", lambda path, flags=0, limit=None: os.open(path, flags))],
     too_much_is_read: [(files, "read", lambda path, limit: path.read_bytes())],
     a_stored_module_is_wanted: [(runs, "module_of", lambda env_id: None)],
     the_current_folder_can_be_imported: [(imports, "_current_folder_for", always_there)],

@@ -15,7 +15,7 @@ from rlrun.cli import main
 from rlrun.config import sources
 from rlrun.settings import config
 from rlrun.settings.registry import lookup, modules
-from rlrun.telemetry import Telemetry, guarded
+from rlrun.telemetry import Telemetry, guarded_logger
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.loggers import make_loggers
 from rlrun.telemetry.metrics import Row, read_rows
@@ -148,7 +148,7 @@ def end() -> Iterator[threading.Event]:
 def test_logger_that_hangs_does_not_hold_up_the_run(
     method: str, tmp_path: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch, end: threading.Event
 ) -> None:
-    monkeypatch.setattr(guarded, "CLOSE_S", 0.05)
+    monkeypatch.setattr(guarded_logger, "CLOSE_S", 0.05)
     train(tmp_path, {"mine": Stuck(method, end)}, made(1, 3))
     line = "logger.mine is off: it was not done 0 seconds after the end of the run\n"
     assert capsys.readouterr() == ("", line)
@@ -158,7 +158,7 @@ def test_logger_that_hangs_does_not_hold_up_the_run(
 def test_logger_that_falls_behind_is_turned_off(
     tmp_path: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch, end: threading.Event
 ) -> None:
-    monkeypatch.setattr(guarded, "MOST_WAITING", 5)
+    monkeypatch.setattr(guarded_logger, "MOST_WAITING", 5)
     train(tmp_path, {"mine": Stuck("open", end)}, made(1, 9))
     assert capsys.readouterr().err == "logger.mine is off: it is 5 rows behind the run\n"
 

@@ -132,7 +132,7 @@ class NewRows:
     def read(self) -> list[Row]:
         """Returns the new rows. Returns [] if there is no file yet. Raises ConfigError if a line is too long."""
         try:
-            descriptor = files.open_file(self.path, limit=files.METRICS_BYTES)
+            descriptor = files.open_descriptor(self.path, limit=files.METRICS_BYTES)
         except FileNotFoundError:
             return []
         with open(descriptor, "rb") as file:

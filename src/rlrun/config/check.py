@@ -162,7 +162,7 @@ def nearest_key(key: str, tree: Tree) -> str:
     reason = foreign_words.explanation(key)
     if reason:
         return reason
-    home: Any = tree
+    home = tree
     if section:
         home = lookup(section, tree)
     if isinstance(home, dict):

@@ -50,7 +50,7 @@ def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str,
             faults.append(f"{key}: {why}")
             continue
         section, _, name = key.rpartition(".")
-        home: Any = values
+        home = values
         if section:
             home = dotted.lookup(section, values)
         if isinstance(home, dict):

@@ -20,7 +20,9 @@ ABOUT, HDF5 = DATA / "metadata.json", DATA / "main_data.hdf5"
 FORMATS = ("hdf5", "arrow", "parquet")
 ABOUT_LIMIT = 64 << 20  # bytes of metadata; the bounds of a space of large images take 5 MB
 FILES = 1 << 20  # the most files of a data set
-RATIO, SMALL = 100, 64 << 20  # an HDF5 file may unpack to at most SMALL bytes plus RATIO times its size
+# an HDF5 file may unpack to at most SMALL bytes plus RATIO times its size
+SMALL = 64 << 20
+RATIO = 100
 DEPTH = 32  # the most levels of groups in an HDF5 file
 MINARI_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 
@@ -105,7 +107,8 @@ def _check_about(values: object) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Yields every file of a data set. Raises OSError for a link, a pipe or a device, and for too many files."""
-    waiting, count = [folder / DATA], 0
+    waiting = [folder / DATA]
+    count = 0
     if (folder / DATA).is_symlink():
         raise OSError(0, "is a symbolic link", str(folder / DATA))
     while waiting:

@@ -26,14 +26,16 @@ def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
     obs = env.reset()
     carry: Batch = {"first": torch.ones(env.num_envs, dtype=torch.bool, device=env.device)}
     state = arrays(policy.first_state(env.num_envs))
-    largest, different, count = 0.0, 0, 0
+    largest = 0.0
+    different = 0
+    count = 0
     while count < OBSERVATIONS:
         action, extras = addons.act(agent, obs, carry, False)
         native = env.actions.to_native(env.actions.clip(action.cpu().numpy()))
         inputs = arrays(policy.inputs(obs)) | state
         outputs = run(inputs)
-        alone = {}
-        if count == 0:  # the program must accept any batch size
+        alone = {}  # the outputs for the first row alone, because the program must accept any batch size
+        if count == 0:
             alone = run({name: value[:1] for name, value in inputs.items()})
         differs = np.zeros(env.num_envs, bool)
         for name, expected in zip(policy.native.columns, values(env.actions.native, native), strict=True):
@@ -49,7 +51,8 @@ def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
         count += env.num_envs
         step = env.step(action)
         ended = step.terminated | step.truncated
-        obs, carry = step.obs, carried(extras, ended)
+        obs = step.obs
+        carry = carried(extras, ended)
         state = next_state(outputs, ended.cpu().numpy())
     if different:
         raise ConfigError(
@@ -85,6 +88,6 @@ def next_state(outputs: Arrays, ended: np.ndarray) -> Arrays:
     state = {}
     for name, value in outputs.items():
         if name.startswith(NEXT_STATE):
-            going_on = ~ended.reshape(-1, *[1] * (value.ndim - 1))
-            state[STATE + name.removeprefix(NEXT_STATE)] = value * going_on
+            is_kept = ~ended.reshape(-1, *[1] * (value.ndim - 1))
+            state[STATE + name.removeprefix(NEXT_STATE)] = value * is_kept
     return state

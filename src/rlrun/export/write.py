@@ -43,7 +43,7 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
     folder = locate(run)[0]
     if output is None:
         output = folder / chosen.filename
-    described_by = output.with_name(f"{output.name}.json")
+    metadata_path = output.with_name(f"{output.name}.json")
     check_output(output, folder)
     with restored(run, ROWS, None, {}, changes=PLAIN) as trained, torch.no_grad():
         obs = trained.env.reset()
@@ -62,9 +62,9 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
     }
     text = json.dumps(metadata, indent=2, allow_nan=False) + "\n"
     try:
-        described_by.unlink(missing_ok=True)  # old metadata must never lie beside a new policy
+        metadata_path.unlink(missing_ok=True)  # old metadata must never lie beside a new policy
         replace_file(output, [content])
-        replace_text(described_by, text)
+        replace_text(metadata_path, text)
     except OSError as error:
         raise RlrunError(f"output={output}: cannot be written ({error.strerror})") from None
     return Exported(output, metadata)
@@ -83,7 +83,8 @@ def check_output(path: Path, run: Path) -> None:
             raise ConfigError(
                 f"output={path}: {file.name} is a link, a pipe or a device, which an export does not replace"
             )
-    folder, home = path.parent.resolve(), run.resolve()
+    folder = path.parent.resolve()
+    home = run.resolve()
     if home in folder.parents or (folder == home and path.stem != "policy"):
         raise ConfigError(
             f"output={path}: lies in the folder of the run; there it must be named policy, like policy.pt2"

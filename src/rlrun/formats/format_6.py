@@ -11,7 +11,9 @@ def restate(state: dict[str, Any]) -> None:
     """Joins the metrics since the last log row, in place."""
     if MEANS not in state or MEASURES not in state:
         return
-    means, measures, loop = state.pop(MEANS), state.pop(MEASURES), dict(state[LOOP])
+    means = state.pop(MEANS)
+    measures = state.pop(MEASURES)
+    loop = dict(state[LOOP])
     state["metrics._extra_state"] = {
         "updates": prefixed("loss/", means),
         "logged": prefixed("custom/", loop.pop("logged", {})),

@@ -22,7 +22,8 @@ def regroup(values: dict[str, object]) -> None:
     if "epsilon_decay" in algo:
         geometric = {"start": algo.get("epsilon"), "factor": algo.pop("epsilon_decay"), "updates": 1}
         algo["epsilon"] = {"name": "geometric", **geometric}
-    decay, restart_every = algo.pop("learning_rate_decay", None), algo.pop("reset_learning_rate_every", None)
+    decay = algo.pop("learning_rate_decay", None)
+    restart_every = algo.pop("reset_learning_rate_every", None)
     if decay:
         inverse = {"decay": decay, "restart_every": restart_every}
         _put(algo, ("schedule", "learning_rate"), {"inverse": inverse})
@@ -34,6 +35,7 @@ def _put(tree: dict[str, object], keys: tuple[str, ...], value: object) -> None:
     for section in sections:
         inner = tree.get(section)
         if not isinstance(inner, dict):
-            inner = tree[section] = {}
+            inner = {}
+            tree[section] = inner
         tree = inner
     tree[name] = value

@@ -81,7 +81,8 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
     values = copy.deepcopy(values)
     stored = values.pop(KEY, None)
     values.pop(METRICS_KEY, None)
-    if fault := format_fault(stored):
+    fault = format_fault(stored)
+    if fault:
         raise ConfigError(fault)
     filled: list[str] = []
     algo = _algo(values)
@@ -174,7 +175,9 @@ def _place(values: dict[str, object], key: str) -> tuple[dict[str, object], str]
     *sections, name = key.split(".")
     section: Any = values
     for part in sections:
-        section = section.get(part) if isinstance(section, dict) else None
+        if not isinstance(section, dict):
+            return {}, name
+        section = section.get(part)
     if isinstance(section, dict):
         return section, name
     return {}, name

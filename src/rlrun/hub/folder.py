@@ -85,11 +85,11 @@ def write_weights(snapshot: Snapshot, folder: Path) -> None:
 
 def newest_video(run: Path) -> Path | None:
     """Returns the latest video of a run, or None if it has no video."""
-    films = list((run / "videos").glob("*.mp4"))
-    return max(films, key=lambda film: film.stat().st_mtime, default=None)
+    videos = list((run / "videos").glob("*.mp4"))
+    return max(videos, key=lambda video: video.stat().st_mtime, default=None)
 
 
 def copy(source: Path, target: Path, limit: int) -> Written:
     """Copies a regular file of at most `limit` bytes to a new name. Raises ConfigError, FileNotFoundError."""
-    with open(files.open_file(source, limit=limit), "rb") as file:
+    with open(files.open_descriptor(source, limit=limit), "rb") as file:
         return write_new(target, iter(lambda: file.read(1 << 20), b""))

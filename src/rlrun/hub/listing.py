@@ -27,7 +27,7 @@ def write(folder: Path) -> dict[str, Written]:
     listed = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            with open(files.open_file(path), "rb") as file:
+            with open(files.open_descriptor(path), "rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             listed[path.relative_to(folder).as_posix()] = Written(path.stat().st_size, sha256)
     entries = {name: written._asdict() for name, written in listed.items()}

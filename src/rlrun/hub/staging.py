@@ -14,7 +14,7 @@ from rlrun.snapshot import atomic
 def staged(target: Path) -> Iterator[Path]:
     """As a context manager, yields a new folder that becomes `target` at the end, or is removed after an exception."""
     parent = target.parent
-    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]  # parents that `mkdir` creates
     folder = parent / f"{atomic.TEMPORARY}{target.name}-{os.urandom(4).hex()}"
     with writing(target):
         try:

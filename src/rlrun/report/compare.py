@@ -24,7 +24,8 @@ from rlrun.report.statistics import (
     profile_interval,
 )
 
-POINTS, FEWEST = 120, 12  # maximum points of a curve, and the maximum in the largest reports
+POINTS = 120  # maximum number of points of a curve
+FEWEST = 12  # this maximum in the largest reports
 SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # suffix of the names of methods in the baseline
 THRESHOLDS = np.linspace(0, 1, 101)  # normalised scores at which performance profiles are computed
@@ -74,9 +75,12 @@ class Cell:
 
     @cached_property
     def grid(self) -> Array:
-        """Steps of the mean curves: the steps of the evaluations if these are the same in all counted runs and not more
-        than `points`, else evenly spaced steps."""
-        first, *others = (one.steps[one.steps <= self.horizon] for one in self.counted)
+        """Steps of the mean curves.
+
+        They are the steps of the evaluations if these are the same in all counted runs and not more than `points`, else
+        evenly spaced steps.
+        """
+        first, *others = [one.steps[one.steps <= self.horizon] for one in self.counted]
         if len(first) <= self.points and all(np.array_equal(first, other) for other in others):
             return first
         begin = max(float(one.steps[0]) for one in self.counted)
@@ -193,7 +197,8 @@ class Comparison:
 
     def shared(self, x: str, y: str) -> tuple[list[Array], list[Array]]:
         """Returns the final scores of two methods, on the environments that both have."""
-        xs, ys = [], []
+        xs = []
+        ys = []
         for env in self.envs:
             if (x, env) in self.cells and (y, env) in self.cells:
                 xs.append(self.cells[x, env].final)
@@ -260,7 +265,10 @@ def rivals(comparison: Comparison) -> list[tuple[str, str]]:
     if namesakes:
         return namesakes
     every = list(combinations(names, 2))
-    return [(x, y) for x, y in every if x.endswith(BASELINE) != y.endswith(BASELINE)] or every
+    with_baseline = [(x, y) for x, y in every if x.endswith(BASELINE) != y.endswith(BASELINE)]
+    if with_baseline:
+        return with_baseline
+    return every
 
 
 def joined(one: Comparison, other: Comparison) -> Comparison:
@@ -274,7 +282,9 @@ def method(run: StoredRun, by: Sequence[str] = ()) -> str:
     parts = [run.algo]
     for key in by:
         value = dotted.lookup(key, run.config)
-        shown = "-" if value is dotted.ABSENT else dotted.show(value)
+        shown = "-"
+        if value is not dotted.ABSENT:
+            shown = dotted.show(value)
         parts.append(f"{key.rpartition('.')[2]}={shown}")
     return ", ".join(parts)
 
@@ -293,7 +303,9 @@ def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
             aside[longest[key].run.path] = f"same config and seed as {one.run.path}"
         longest[key] = one
     distinct = [one for one in series if one.run.path not in aside]
-    whole = [one for one in distinct if one.ended] or distinct
+    whole = [one for one in distinct if one.ended]
+    if not whole:
+        whole = distinct
     counted = _overlapping(whole)
     for one in distinct:
         run = one.run
@@ -345,5 +357,7 @@ def all_values(runs: Sequence[StoredRun]) -> dict[str, list[str]]:
     configs = []
     for run in runs:
         configs.append({key: dotted.show(value) for key, value in dotted.leaves(run.config)})
-    keys = dict.fromkeys(chain.from_iterable(configs))
-    return {key: list(dict.fromkeys(config.get(key, "-") for config in configs)) for key in keys}
+    values = {}
+    for key in dict.fromkeys(chain.from_iterable(configs)):
+        values[key] = list(dict.fromkeys(config.get(key, "-") for config in configs))
+    return values

@@ -61,9 +61,13 @@ class Axis:
 
     def share(self, values: Array | float) -> Array:
         """Returns the position of values between the ends, as a fraction from 0 to 1."""
-        low, high, found = self.low, self.high, np.asarray(values, float)
+        low = self.low
+        high = self.high
+        found = np.asarray(values, float)
         if self.log:
-            low, high, found = math.log(low), math.log(high), np.log(found)
+            low = math.log(low)
+            high = math.log(high)
+            found = np.log(found)
         return np.asarray((found - low) / (high - low))
 
 
@@ -153,7 +157,9 @@ def _curve(place: int, x: Array, y: Array, low: Array, high: Array) -> list[Mark
 def _singles(place: int, cell: Cell) -> Iterator[Mark]:
     for one in cell.series:
         every = max(1, len(one.steps) // cell.points)
-        kind = SINGLE if len(one.steps) > 1 else RUNS
+        kind = SINGLE
+        if len(one.steps) == 1:
+            kind = RUNS
         yield Mark(kind, place, one.steps[::every], one.values[::every])
 
 
@@ -221,11 +227,15 @@ def downwards(rows: int) -> Axis:
 
 def axis(values: Sequence[float] | Array, count: int = 5, margin: float = 0.04) -> Axis:
     """Returns an axis that contains all values with a margin, with at most about `count` round ticks."""
-    low, high = float(np.min(values)), float(np.max(values))
+    low = float(np.min(values))
+    high = float(np.max(values))
     size = max(abs(low), abs(high))
     if high - low <= 1e-9 * size or high - low < 1e-90:  # too close for distinct ticks
-        low, high = low - max(0.1 * size, 0.5), high + max(0.1 * size, 0.5)
-    low, high = low - margin * (high - low), high + margin * (high - low)
+        low -= max(0.1 * size, 0.5)
+        high += max(0.1 * size, 0.5)
+    space = margin * (high - low)
+    low -= space
+    high += space
     ticks = _ticks(low, high, count)
     return Axis(low, high, ticks, _labels(ticks))
 
@@ -256,10 +266,12 @@ def short(value: float, digits: int = 3) -> str:
     if size >= 1e12 or 0 < size < 1e-4:
         fraction, _, power = f"{value:.{digits - 1}e}".partition("e")
         return f"{float(fraction):g}e{int(power)}".replace("-", "\N{MINUS SIGN}")
-    unit, letter = 1.0, ""
+    unit = 1.0
+    letter = ""
     for limit, name in reversed(UNITS):
         if size >= limit:
-            unit, letter = limit, name
+            unit = limit
+            letter = name
     return f"{value / unit:.{digits}g}{letter}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -15,29 +15,27 @@ from rlrun.report.names import printable, shortened
 def render(template: str, style: str, command: str, readings: dict[str, object], **values: object) -> str:
     """Returns a page as HTML.
 
-    template: a template that extends `report/frame.html`, by its path below rlrun. style: CSS added to that of all
-    pages. command: with which the page was made. readings: curves that `page.js` shows next to the pointer. values: of
-    the template; with `files`, the page has links to its pictures and tables.
+    template: path below rlrun of a template that extends `report/frame.html`. style: CSS of this page, in addition to
+    that of all pages. command: the command that made the page. readings: curves that `page.js` shows next to the
+    pointer. values: variables of the template; with `files`, the page has links to its pictures and tables.
     """
     from markupsafe import Markup
 
     style = packaged("report/page.css") + style
     script = packaged("report/page.js")
-    return str(
-        _templates()
-        .get_template(template)
-        .render(
-            command=command,
-            readings=readings,
-            shapes=Markup(svg.shapes()),
-            made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-            version=__version__,
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
-            **values,
-        )
+    page = _templates().get_template(template)
+    text = page.render(
+        command=command,
+        readings=readings,
+        shapes=Markup(svg.shapes()),
+        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        version=__version__,
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        **values,
     )
+    return str(text)
 
 
 def packaged(name: str) -> str:
@@ -50,9 +48,11 @@ def _templates() -> Any:
     import jinja2
 
     loader = jinja2.FunctionLoader(packaged)
-    room = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown, loader=loader)
-    room.filters["shortened"] = shortened
-    return room
+    templates = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown, loader=loader
+    )
+    templates.filters["shortened"] = shortened
+    return templates
 
 
 def _shown(value: Any) -> str:

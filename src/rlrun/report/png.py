@@ -1,6 +1,7 @@
 """Draws pictures as PNG files with matplotlib."""
 
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,11 +72,12 @@ def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
     """Returns a figure with at most three panels in a row, and a legend unless the panels show the methods' names."""
     panels = picture.panels
     columns = min(len(panels), 3)
-    rows = -(-len(panels) // columns)
+    rows = math.ceil(len(panels) / columns)
     names = []
     if not panels[0].rows:
         names = list(map(label, methods))
-    across = min(6, len(methods), int(100 / (10 + max(map(len, names), default=0))))
+    longest = max(map(len, names), default=0)
+    across = min(6, len(methods), int(100 / (10 + longest)))  # as many entries as fit into a row of 100 letters
     height = rows * _height(panels) + 0.2 * (len(names) // across) + 0.5
     figure = Figure((WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -137,7 +139,12 @@ def _dash(place: int) -> object:
 def _handles(names: Sequence[str]) -> list[Line2D]:
     handles = []
     for place, name in enumerate(names):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        look: Any = {"color": colour, "marker": marker, "markersize": 5, "linestyle": _dash(place), "linewidth": 1.8}
+        look: Any = {
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[place % len(MARKERS)],
+            "markersize": 5,
+            "linestyle": _dash(place),
+            "linewidth": 1.8,
+        }
         handles.append(Line2D([], [], label=name, **look))
     return handles

@@ -177,8 +177,15 @@ def _read_run(path: Path) -> StoredRun:
     check_config(config)
     keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
     faults: list[str] = []
-    meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
-    return StoredRun(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
+    return StoredRun(
+        path=path,
+        config=config,
+        typed=_typed(path / OVERRIDES),
+        meta=_small(path / "meta.json", faults),
+        summary=_small(path / "summary.json", faults),
+        rows=_rows(path / METRICS, keys, faults),
+        faults=faults,
+    )
 
 
 def check_config(config: dict[str, Any]) -> None:
@@ -207,7 +214,10 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     for row in map(keys.current, found):
         rows[row["step"]] = rows.get(row["step"], {}) | sound(row)
     if lost > 0:
-        faults.append(f"{METRICS}: {lost} line{'s' * (lost != 1)} cannot be read")
+        noun = "lines"
+        if lost == 1:
+            noun = "line"
+        faults.append(f"{METRICS}: {lost} {noun} cannot be read")
     return [rows[step] for step in sorted(rows)]
 
 

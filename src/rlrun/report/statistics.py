@@ -14,9 +14,10 @@ Strata = Sequence[ArrayLike]
 
 DRAWS = 2000
 LEVEL = 0.95
-# runs beyond the first of each stratum: with fewer, half of the intervals would miss the true value, and a method would
-# seem to be better than an equal one in every eighth comparison
-FEWEST, FEWEST_OF_PAIR = 2, 6
+# Least degrees of freedom of an interval, the number of runs minus the number of strata. With fewer, half of the
+# intervals would miss the true value, and a method would seem better than an equal one in every eighth comparison.
+FEWEST = 2
+FEWEST_OF_PAIR = 6  # of an interval of `improvement`
 
 
 def iqm(scores: ArrayLike, axis: int = -1) -> Array:
@@ -84,7 +85,8 @@ def improvement_interval(xs: Strata, ys: Strata, level: float = LEVEL, draws: in
     found = []
     for x, y in zip(xs, ys, strict=True):
         wins = _wins(x, y)
-        rows, columns = (_times_drawn(rng, size, draws) for size in wins.shape)
+        rows = _times_drawn(rng, wins.shape[0], draws)
+        columns = _times_drawn(rng, wins.shape[1], draws)
         found.append(((rows @ wins) * columns).sum(1) / wins.size)
     sizes = [np.size(part) for part in (*xs, *ys)]
     low, high = _ends(np.mean(found, 0), sizes, level, FEWEST_OF_PAIR)
@@ -108,18 +110,19 @@ def _wins(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def _ends(found: Array, sizes: Sequence[int], level: float, fewest: int = FEWEST) -> tuple[Array, Array]:
-    """Returns the ends of the expanded percentile interval (Hesterberg 2014, arXiv 1411.5279) of a bootstrap
-    distribution [draws, ...].
+    """Returns the ends of the expanded percentile interval (Hesterberg 2014, arXiv 1411.5279).
 
+    found: a bootstrap distribution, [draws, ...]. sizes: number of runs in each stratum.
     The plain percentile interval is too narrow for few runs: with n runs, the variance of the bootstrap is too small by
     the factor (n-1)/n, and is itself estimated. The expanded interval therefore uses the normal quantile at
-    -t sqrt(n/(n-1)) instead of -z, with t from Student's distribution. No resample of three runs is that far in the
-    tail; with these, the ends are t sqrt(n/(n-1)) standard deviations from the mean.
+    -t sqrt(n/(n-1)) instead of -z, with t from Student's distribution. With several strata, the degrees of freedom n-1
+    are n minus the number of strata. With two, as three runs have, no resample is that far in the tail; the ends then
+    are t sqrt(n/(n-1)) standard deviations from the mean.
     """
     freedom = sum(sizes) - len(sizes)
     if freedom < fewest:
-        nothing = np.full(found.shape[1:], np.nan)
-        return nothing, nothing
+        unknown = np.full(found.shape[1:], np.nan)
+        return unknown, unknown
     from scipy.special import ndtr, stdtrit  # late, because it takes half a second
 
     far = stdtrit(freedom, (1 - level) / 2) * np.sqrt(sum(sizes) / freedom)

@@ -56,9 +56,14 @@ def swatch(place: int) -> str:
 
 
 def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str:
-    """Returns a panel as SVG. lone: the only panel of its picture, drawn higher. reading: index of the panel's curves
-    in the page's readings."""
-    height = LONE_HEIGHT if lone else HEIGHT
+    """Returns a panel as SVG.
+
+    lone: whether it is the only panel of its picture; it is drawn higher then. reading: index of the panel's curves in
+    the page's readings.
+    """
+    height = HEIGHT
+    if lone:
+        height = LONE_HEIGHT
     if panel.rows:
         height = ROW_HEIGHT * panel.rows
     if panel.title:
@@ -67,7 +72,9 @@ def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str
     read = ""
     if reading is not None:
         read = f' data-reading="{reading}"'
-    lines, points, names = [], [], []
+    lines = []
+    points = []
+    names = []
     for mark in panel.marks:
         if mark.kind == POINT:
             points.append(_point(mark, panel))
@@ -89,8 +96,13 @@ def readings(panel: Panel, label: str) -> dict[str, object]:
         if mark.ends is not None:
             steps = [round(step, 3) for step in mark.x.tolist()]
             curves.append([mark.place, steps, *map(_numbers, (mark.y, *mark.ends))])
-    x, y = panel.x, panel.y
-    return {"label": label, "x": [x.low, x.high], "log": x.log, "y": [y.low, y.high], "curves": curves}
+    return {
+        "label": label,
+        "x": [panel.x.low, panel.x.high],
+        "log": panel.x.log,
+        "y": [panel.y.low, panel.y.high],
+        "curves": curves,
+    }
 
 
 def _numbers(values: Array) -> list[float | None]:
@@ -141,7 +153,8 @@ def _title(mark: Mark) -> str:
 
 
 def _dot(mark: Mark, panel: Panel) -> str:
-    x, y = _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0]))
+    x = _across(panel, float(mark.x[0]))
+    y = _down(panel, float(mark.y[0]))
     return f'<circle class="dot {_look(mark.place, mark.look)}" cx="{x}" cy="{y}" r="3">{_title(mark)}</circle>'
 
 
@@ -155,7 +168,8 @@ def _marker(place: int, x: str, y: str) -> str:
 
 
 def _text(mark: Mark, panel: Panel) -> str:
-    y, text = _down(panel, float(mark.y[0])), escape(label(mark.text))
+    y = _down(panel, float(mark.y[0]))
+    text = escape(label(mark.text))
     if mark.kind == NAME:
         return f'<text class="name m{mark.place}" x="2" y="{y}" dy="-8">{text}</text>'
     return f'<text class="label {mark.look}" x="{_across(panel, float(mark.x[0]))}" y="{y}" dy="4">{text}</text>'

@@ -18,9 +18,8 @@ from rlrun.telemetry.formatting import clock, memory, number
 
 Rows = list[list[object]]
 TICK = 1e-6  # seconds; shorter times cannot be measured
-KEYS, VALUES = 3, 3  # maximum number of keys, and of values of each, in a line about differing configs
-
-
+KEYS = 3  # maximum number of keys in a line about differing configs
+VALUES = 3  # maximum number of values of each of these keys
 FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
 
@@ -60,12 +59,12 @@ def scores(comparison: Comparison) -> ReportTable:
     rows: Rows = []
     raw: Rows = []
     for cell in comparison:
-        final, best = cell.final, cell.best
+        final = cell.final
         low, high = cell.final_interval
-        figures = [iqm(final), low, high, final.mean(), np.median(final), iqm(best)]
-        centre, _, _, mean, median, flattered = map(number, map(float, figures))
+        figures = [iqm(final), low, high, final.mean(), np.median(final), iqm(cell.best)]
+        centre, _, _, mean, median, best = [number(float(figure)) for figure in figures]
         about = [cell.env, cell.method, len(final)]
-        rows.append([*about, f"{cell.horizon:,.0f}", centre, span(low, high), mean, median, flattered])
+        rows.append([*about, f"{cell.horizon:,.0f}", centre, span(low, high), mean, median, best])
         raw.append([*about, int(cell.horizon), *map(float, figures)])
     header = ("environment", "method", "runs", "steps", "IQM", "95 % interval", "mean", "median", "best, IQM")
     note = "Final: the last evaluation. Best: the highest evaluation of each run, which overestimates its policy."
@@ -127,7 +126,9 @@ def chances(comparison: Comparison) -> ReportTable:
         probability = above = ""
         if np.isfinite(ends[0]):
             probability = f"{chance:.2f}"
-            above = "yes" if ends[0] > 0.5 else "no"
+            above = "no"
+            if ends[0] > 0.5:
+                above = "yes"
         rows.append([x, y, probability, span(*ends, "{:.2f}"), above])
         raw.append([x, y, chance, *ends])
     header = ("X", "Y", "P(X > Y)", "95 % interval", "above one half")
@@ -143,7 +144,9 @@ def cost(comparison: Comparison) -> ReportTable:
         runs = [one.run for one in cell.counted]
         seconds = [run.last("wall_s") or 0.0 for run in runs]
         speeds = [run.step / second for run, second in zip(runs, seconds, strict=True) if second > TICK]
-        speed = float(np.median(speeds)) if speeds else None
+        speed = None
+        if speeds:
+            speed = float(np.median(speeds))
         hosts = ", ".join(sorted({run.host for run in runs} - {""}))
         times = [float(np.median(seconds)), max(seconds)]
         sizes = [_most_memory(runs, "sys/rss_mb"), _most_memory(runs, "sys/gpu_mb")]
@@ -158,7 +161,10 @@ def cost(comparison: Comparison) -> ReportTable:
 
 def _most_memory(runs: Sequence[StoredRun], key: str) -> float | None:
     """Returns the largest value of a memory metric over all runs, in MB, or None if it is 0 or missing."""
-    return max(run.most(key) or 0.0 for run in runs) or None
+    largest = max(run.most(key) or 0.0 for run in runs)
+    if largest == 0:
+        return None
+    return largest
 
 
 def configs(comparison: Comparison) -> ReportTable:

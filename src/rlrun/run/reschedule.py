@@ -63,7 +63,7 @@ def rescheduled(values: dict[str, Any], words: dict[str, Any], step: int) -> dic
     return news(values, remaining) | {SCHEDULE: changed_at(algo, points)}
 
 
-def _check_numbers(algo: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+def _check_numbers(algo: Mapping[str, object], typed: Mapping[str, float]) -> None:
     """Raises ConfigError with all typed numbers that are out of their range. typed: by dotted key below `algo`."""
     homes = schedulable(algo)
     faults = []

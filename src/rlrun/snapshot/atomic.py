@@ -98,7 +98,7 @@ def link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        with open(files.open_file(source), "rb") as file:
+        with open(files.open_descriptor(source), "rb") as file:
             write_new(target, iter(lambda: file.read(1 << 20), b""))
 
 

@@ -180,7 +180,7 @@ def verify(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 def _hashed(path: Path, keep: bool) -> tuple[bytes | None, str]:
     """Returns the content of a file, or None unless `keep`, and its SHA-256."""
-    with open(files.open_file(path), "rb") as file:
+    with open(files.open_descriptor(path), "rb") as file:
         if not keep:
             return None, hashlib.file_digest(file, "sha256").hexdigest()
         content = file.read()

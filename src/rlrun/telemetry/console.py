@@ -106,10 +106,10 @@ def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Di
     view = View(title, run, total_steps, past)
     if "IPython" in sys.modules:
         from rlrun.telemetry.live import Live
-        from rlrun.telemetry.notebook import Cell, in_notebook
+        from rlrun.telemetry.notebook import CellOutput, in_notebook
 
         if in_notebook():
-            live = Live(view, Cell())
+            live = Live(view, CellOutput())
             live.draw()  # before any message, because these are printed below the panel
             return live
     terminal = terminal_of_stdout()

@@ -10,7 +10,7 @@ from rlrun.telemetry.view import View, closing
 
 
 class Surface(Protocol):
-    """Where a panel is drawn: a terminal (`Screen`) or the output of a notebook's cell (`Cell`)."""
+    """Where a panel is drawn: a terminal (`Screen`) or the output of a notebook's cell (`CellOutput`)."""
 
     @property
     def is_due(self) -> bool:

@@ -23,7 +23,7 @@ def in_notebook() -> bool:
     return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
-class Cell:
+class CellOutput:
     """Shows a panel as HTML. Messages are printed below it."""
 
     def __init__(self) -> None:

@@ -75,7 +75,7 @@ class VectorClock:
         self.restarts: dict[int, int] = {}
         self.lines: list[str] = []  # messages about restarts, reported in the info of the next step
 
-    def count_from_here(self, rows: Any) -> None:
+    def count_from_here(self, rows: int | slice | np.ndarray) -> None:
         """Resets the counters of these rows, whose episodes begin now. rows: an index into [num_envs]."""
         self.returns[rows] = 0.0
         self.begun[rows] = self.steps
