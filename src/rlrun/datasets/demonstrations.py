@@ -167,7 +167,10 @@ def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
 
 
 def executed(actions: object, env: VectorEnv) -> np.ndarray:
-    """Returns recorded actions in the agent's units. Raises ValueError for actions that are not in the space."""
+    """Returns recorded actions in the agent's units, clipped to the agent's bounds.
+
+    Raises ValueError for actions that are not in the space, or exceed the bounds by more than TOLERANCE.
+    """
     for part in values(env.actions.native, actions):
         check_finite("actions", np.asarray(part))
     found = env.actions.from_native(actions)

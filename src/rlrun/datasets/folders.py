@@ -149,7 +149,9 @@ def _fault(file: Any, most: int) -> str | None:
     """
     from h5py import h5d, h5g, h5l, h5o
 
-    waiting, seen, left = [(file.id, "", 0)], {h5o.get_info(file.id).addr}, most
+    waiting = [(file.id, "", 0)]  # groups to look into: (identifier, path, depth)
+    seen = {h5o.get_info(file.id).addr}
+    bytes_left = most
     while waiting:
         group, path, depth = waiting.pop()
         for name in group:
@@ -169,8 +171,8 @@ def _fault(file: Any, most: int) -> str | None:
                 layout = found.get_create_plist()
                 if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
                     return f"keeps {full} in another file"
-                left -= found.get_space().get_simple_extent_npoints() * found.get_type().get_size()
-                if left < 0:
+                bytes_left -= found.get_space().get_simple_extent_npoints() * found.get_type().get_size()
+                if bytes_left < 0:
                     return f"unpacks to more than {most:,} bytes, the limit for a data set of its size"
     return None
 

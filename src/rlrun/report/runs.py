@@ -71,8 +71,11 @@ class StoredRun:
 
     @cached_property
     def state(self) -> str:
-        """`running` if a process holds the run's lock, `done`, `shared` if it came from a hub and holds weights alone,
-        `resumable` if it has a snapshot, else `dead`."""
+        """The first of these that is true.
+
+        `running`: a process holds the run's lock. `done`. `shared`: it came from a hub and holds weights alone.
+        `resumable`: it has a snapshot. `dead`.
+        """
         if holder(self.path):
             return RUNNING
         if self.summary.get("status") == DONE:

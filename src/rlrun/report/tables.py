@@ -174,7 +174,8 @@ def configs(comparison: Comparison) -> ReportTable:
         for cell in comparison.of(name):
             for key, values in cell.differences:
                 rows.append([cell.method, cell.env, key, ", ".join(values)])
-    header, note = ("method", "environment", "key", "values"), "Without seeds and folders. by=KEY separates the runs."
+    header = ("method", "environment", "key", "values")
+    note = "Without seeds and folders. by=KEY separates the runs."
     return ReportTable("configs", "Configs that differ among averaged runs", header, rows, (), note)
 
 
@@ -184,13 +185,16 @@ def unequal(comparison: Comparison) -> ReportTable:
     for env in comparison.envs:
         for key, values in comparison.unequal(env).items():
             rows.append([env, key, *(", ".join(values.get(name, ())) for name in comparison.methods)])
-    header, note = ("environment", "key", *comparison.methods), "Without keys that only one method has."
+    header = ("environment", "key", *comparison.methods)
+    note = "Without keys that only one method has."
     return ReportTable("unequal", "Settings in which methods differ", header, rows, (), note)
 
 
 def conditions(comparison: Comparison) -> list[str]:
-    """Returns a line for each environment in which the methods differ in settings besides those of the algorithms, such
-    as steps, environments, evaluations or seeds. Presets count if a method has none."""
+    """Returns a line for each environment in which methods differ in settings that are not those of their algorithms.
+
+    Such settings are steps, evaluations or seeds. Presets count only if some method has none.
+    """
     lines = []
     for env in comparison.envs:
         keys = []
@@ -199,7 +203,9 @@ def conditions(comparison: Comparison) -> list[str]:
             if not key.startswith(("algo.", "network.")) and not own_presets:
                 keys.append(key)
         if keys:
-            more = f" and {len(keys) - KEYS} more" if len(keys) > KEYS else ""
+            more = ""
+            if len(keys) > KEYS:
+                more = f" and {len(keys) - KEYS} more"
             lines.append(f"{shortened(env)}: {', '.join(map(shortened, keys[:KEYS]))}{more}")
     return lines
 
@@ -258,8 +264,9 @@ def span(low: Any, high: Any, form: str = "") -> str:
     """Returns an interval as text. form: format of its ends, like `{:.2f}`; "" formats them with `number`."""
     if not np.isfinite(low):
         return "too few runs"
-    write = form.format if form else number
-    return f"{write(float(low))} to {write(float(high))}"
+    if form:
+        return f"{form.format(float(low))} to {form.format(float(high))}"
+    return f"{number(float(low))} to {number(float(high))}"
 
 
 def as_text(cell: object) -> object:
