@@ -41,7 +41,7 @@ def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
     known = lookup(key, tree)
     if known is ABSENT:
         yield f"{key}: unknown key{nearest_key(key, tree)}"
-    elif value == {} and isinstance(known, dict) and not (key in OPEN or names_parts(known)):
+    elif value == {} and isinstance(known, dict) and key not in OPEN and not names_parts(known):
         yield f"{key}={{}}: sets nothing"
     elif isinstance(value, dict) and isinstance(known, dict):
         for inner, item in value.items():
@@ -185,7 +185,9 @@ def _broken_rule(value: Any, known: Any, key: str) -> str | None:
 
     It must have the type of `known`, the value in the YAML. Anything is valid if that is null, ??? or a reference.
     """
-    if known is None or known == MISSING or value is None or (isinstance(known, str) and "${" in known):
+    if value is None or known is None or known == MISSING:
+        return None
+    if isinstance(known, str) and "${" in known:
         return None
     if isinstance(known, list):
         return _broken_list_rule(value, known)

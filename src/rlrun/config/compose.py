@@ -341,7 +341,10 @@ class Composer:
             if not found_faults:
                 found_faults = [*faults(values, tree)]
             if path == chosen:
-                later = [other for other in parts[place + 1 :] if f"{other.config_path}".startswith(f"{group}/")]
+                later = []
+                for other in parts[place + 1 :]:
+                    if f"{other.config_path}".startswith(f"{group}/"):
+                        later.append(other)
                 found_faults += effects.replaced(values, self._files.merged(later))
             yield from (f"{file.place}: {fault}" for fault in found_faults)
 

@@ -60,7 +60,13 @@ class Content(NamedTuple):
                 names = name
             if found is None or not all(isinstance(each, str) for each in names):
                 raise ConfigError(f"{self.place}: defaults: {dotted.show(entry)}: must be a name, or a group: name")
-            yield Default(found["path"], found["package"], name, bool(found["override"]), bool(found["optional"]))
+            yield Default(
+                path=found["path"],
+                package=found["package"],
+                name=name,
+                override=found["override"] is not None,
+                optional=found["optional"] is not None,
+            )
 
 
 def of_values(file: Path | None, package: str | None, values: dict[str, Any]) -> Content:
@@ -177,7 +183,8 @@ class Contents:
 
     def _read(self, path: str) -> Content | None:
         """Returns the content of a file, or of a name without a file. Files take precedence."""
-        files = [folder / f"{path}.yaml" for folder in self.folders if (folder / f"{path}.yaml").is_file()]
+        candidates = [folder / f"{path}.yaml" for folder in self.folders]
+        files = [file for file in candidates if file.is_file()]
         if len({file.resolve() for file in files}) > 1:
             first, second = map(sources.label, files[:2])
             raise ConfigError(f"{second}: has no effect, because {first} has the same name; rename it")
@@ -252,7 +259,9 @@ class Contents:
                 faults += _unknown(settings, "key", self.own_keys(f"algo/{section}/{name}"), place)
         if faults:
             raise ConfigError(*faults)
-        chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
+        chosen = []
+        for section, settings in around.items():
+            chosen.append({f"{section}@algo.{section}": settings.pop("name")})
         return Content(part.file, WHOLE, ["_parts", *chosen, "_self_"], {"algo": values | around})
 
 

@@ -84,7 +84,8 @@ class Declared(NamedTuple):
         for part, example in AROUND.items():
             for value in _assigned(self.node, part):
                 section = self._literal(value, part)
-                if not (isinstance(section, dict) and "name" in section and _are_strings([*section, section["name"]])):
+                is_section = isinstance(section, dict) and "name" in section
+                if not is_section or not _are_strings([*section, section["name"]]):
                     raise ConfigError(f"{self._place(value)}: {part} must be a section such as {{'name': '{example}'}}")
                 found[part] = section
         if "loop" not in found:
@@ -212,10 +213,12 @@ def _tree(file: Path) -> ast.Module:
 
 def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).rpartition(".")[2] == "register":
-            names = [word.value for word in decorator.args if isinstance(word, ast.Constant)]
-            if len(names) == 2:
-                yield str(names[0]), str(names[1])
+        if not isinstance(decorator, ast.Call):
+            continue
+        function = ast.unparse(decorator.func).rpartition(".")[2]
+        names = [word.value for word in decorator.args if isinstance(word, ast.Constant)]
+        if function == "register" and len(names) == 2:
+            yield str(names[0]), str(names[1])
 
 
 def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:

@@ -60,7 +60,8 @@ def class_faults(name: str, tree: Tree, contents: Contents) -> Iterator[str]:
         return
     for place, key, value in part.written():
         runs = dotted.lookup(key, tree)
-        if runs not in (dotted.ABSENT, value) and dotted.lookup(key, found.values) is dotted.ABSENT:
+        is_set_in_yaml = dotted.lookup(key, found.values) is not dotted.ABSENT
+        if runs not in (dotted.ABSENT, value) and not is_set_in_yaml:
             word = f"{key}={dotted.show(value)}"
             yield f"{place}: {word} has no effect, because defaults of {found.file.name} set {dotted.show(runs)}"
 
@@ -125,10 +126,12 @@ def replaced(values: Tree, later: Tree) -> Iterator[str]:
 
 
 def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
+    """Yields the faults of values that a file sets. section: that of the values, ending with a dot; "": none."""
+    is_outermost = section == ""
     for name, value in values.items():
         key = f"{section}{name}"
         known = dotted.lookup(key, others)
-        part = dotted.lookup(f"{section}name", others)  # the part whose section it is, if it is that of a part
+        part = dotted.lookup(f"{section}name", others)  # name of the part to which the section belongs, if any
         if check.is_open(key, others):
             continue
         if "." in f"{name}":
@@ -136,9 +139,9 @@ def _faults(values: Tree, others: Tree, section: str = "") -> Iterator[str]:
             yield f"{key}: a key with a dot has no effect; write a section, {outer}: {{{inner}: ...}}"
         elif isinstance(known, dict) and known and isinstance(value, dict) and value:
             yield from _faults(value, others, f"{key}.")
-        elif isinstance(known, dict) and not section and value is None:
+        elif isinstance(known, dict) and is_outermost and value is None:
             yield f"{key}: has no settings"
-        elif isinstance(known, dict) and not section and not isinstance(value, dict):
+        elif isinstance(known, dict) and is_outermost and not isinstance(value, dict):
             word = f"{key}={dotted.show(value)}"
             yield f"{word}: must be a section of settings; type {word} on the command line"
         elif known is dotted.ABSENT and isinstance(part, str) and section != "algo.":

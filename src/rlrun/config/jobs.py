@@ -61,8 +61,12 @@ def jobs_of(
             plain += _single(composer.read(text), multirun, several, faults)
         except ConfigError as error:
             faults += error.faults
+
+    def job_of(texts: list[str]) -> Job:
+        return _job(composer, [composer.read(text) for text in texts])
+
     try:
-        found = for_all(composer.expand(plain), lambda job: _job(composer, [*map(composer.read, job)]), list)
+        found = for_all(composer.expand(plain), job_of, list)
     except ConfigError as error:
         faults += error.faults
     if faults:
@@ -163,7 +167,8 @@ def _part_fault(word: Word, composition: Composition) -> str:
     """Returns the fault of choosing a part that the algorithm (or the network) does not have."""
     parts = []
     for group in sources.groups(composition.contents.folders):
-        if group.startswith(f"{word.section}.") and dotted.lookup(group, composition.tree) is not dotted.ABSENT:
+        is_present = dotted.lookup(group, composition.tree) is not dotted.ABSENT
+        if group.startswith(f"{word.section}.") and is_present:
             parts.append(group)
     line = f"{word.text}: {word.section}={composition.choices[word.section]} has no part {word.key}"
     if parts:

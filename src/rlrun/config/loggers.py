@@ -20,8 +20,10 @@ def is_switch(key: str, value: object) -> bool:
 
 def switched(section: Mapping[str, object] | None) -> dict[str, object]:
     """Returns the loggers of a section, in which a logger may be true or false instead of its settings."""
-    loggers = {}
-    for name, settings in (section or {}).items():
+    loggers: dict[str, object] = {}
+    if not section:
+        return loggers
+    for name, settings in section.items():
         if settings is True:
             settings = {}
         if settings is not False:
@@ -31,7 +33,11 @@ def switched(section: Mapping[str, object] | None) -> dict[str, object]:
 
 def hint(words: Iterable[str]) -> str:
     """Returns a line about the current form of the switches on a command line, or "" if it has none."""
-    typed = [word for word in words if word.lstrip("+").partition("=")[0] in SWITCHES]
+    typed = []
+    for word in words:
+        key = word.lstrip("+").partition("=")[0]
+        if key in SWITCHES:
+            typed.append(word)
     if not typed:
         return ""
     now = f"{SECTION}=[console] or {SECTION}=[]"
@@ -79,7 +85,9 @@ def _listed(value: object) -> list[str]:
     """Returns the names in the value of `logger`: a list, one name, or a section."""
     if isinstance(value, list | dict):
         return [str(name) for name in value]
-    return [str(name) for name in (value,) if name]
+    if not value:
+        return []
+    return [str(value)]
 
 
 def _settings(name: str, section: object, where: Any) -> object:

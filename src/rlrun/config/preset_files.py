@@ -57,13 +57,16 @@ def _faults(values: dict[str, Any], where: Sequence[Path]) -> Iterator[str]:
                 f"defaults: {entry}: must be _self_, /preset/<name> of rlrun or a plug-in, or a part, like "
                 "override /algo/buffer@algo.buffer: prioritized"
             )
-    yield from _not_plain({key: value for key, value in values.items() if key != "defaults"}, "")
+    own_values = {key: value for key, value in values.items() if key != "defaults"}
+    yield from _not_plain(own_values, "")
 
 
 def _is_default(entry: object, presets: Mapping[str, Path]) -> bool:
     """Returns whether an entry of `defaults` chooses a known preset, or a part by its name."""
+    if entry == "_self_":
+        return True
     if isinstance(entry, str):
-        return entry == "_self_" or (entry.startswith("/preset/") and entry.removeprefix("/preset/") in presets)
+        return entry.startswith("/preset/") and entry.removeprefix("/preset/") in presets
     if not isinstance(entry, dict) or len(entry) != 1:
         return False
     ((key, name),) = entry.items()
@@ -71,7 +74,9 @@ def _is_default(entry: object, presets: Mapping[str, Path]) -> bool:
     if found is None or not isinstance(name, str) or not NAME.fullmatch(name):
         return False
     section = found["group"].replace("/", ".")
-    return section.partition(".")[0] in PARTS and section != "algo" and found["section"] in (None, section)
+    if section == "algo" or section.partition(".")[0] not in PARTS:
+        return False
+    return found["section"] in (None, section)
 
 
 def _not_plain(value: object, key: str) -> Iterator[str]:

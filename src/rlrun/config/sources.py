@@ -119,8 +119,9 @@ def by_name(words: Sequence[str]) -> list[str]:
         key, _, value = word.partition("=")
         group = key.lstrip("+")
         elements = value.split(",")
-        is_choice = group != "env" and group in groups([CONF]) and all(map(NAME.fullmatch, elements))
-        if ".py" in value and is_choice:
+        is_choice = group != "env" and group in groups([CONF])
+        are_names = all(map(NAME.fullmatch, elements))
+        if ".py" in value and is_choice and are_names:
             names = []
             for element in elements:
                 path = element.strip(" '\"")
@@ -151,7 +152,9 @@ def is_whole(path: str) -> bool:
 
 def is_empty(values: dict[str, Any]) -> bool:
     """Returns whether a YAML file sets nothing, itself or by its defaults."""
-    return not {*values} - {"defaults"} and values.get("defaults") in (None, [], ["_self_"])
+    if values.keys() - {"defaults"}:
+        return False
+    return values.get("defaults") in (None, [], ["_self_"])
 
 
 def unreadable(place: str, error: Exception) -> str:
@@ -253,7 +256,10 @@ def package(file: Path) -> str | None:
     Raises ConfigError for such a line in another form.
     """
     found = None
-    for line in filter(None, map(str.strip, file.read_text(encoding="utf-8").splitlines())):
+    for line in file.read_text(encoding="utf-8").splitlines():
+        line = line.strip()
+        if not line:
+            continue
         if not HEADER.match(line):
             break
         words = line.lstrip("#").split()
