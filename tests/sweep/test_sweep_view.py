@@ -1,5 +1,6 @@
 """What the console shows of a sweep, on a terminal, in a pipe, and afterwards by `rlrun sweep status`."""
 
+import copy
 import io
 import os
 import re
@@ -239,6 +240,30 @@ def test_status_shows_table_best_and_time_left(
     assert main(["sweep", "status", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert re.search(r"27 of 27 trials, 19 runs open, about [\d:]+ left, interrupted: the same command", said)
+
+
+def test_status_ranks_the_trials_once(
+    found: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("sweep.yaml", "journal.jsonl"):
+        (tmp_path / name).write_text((found.path / name).read_text())
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines(keepends=True)
+    end = next(number for number, line in enumerate(lines) if "measured_again" in line)  # whose check ranks them too
+    (tmp_path / "journal.jsonl").write_text("".join(lines[:end]))
+    compared: list[int] = []
+    tie_break = Trial.tie_break
+    monkeypatch.setattr(Trial, "tie_break", lambda trial, rung: compared.append(trial.number) or tie_break(trial, rung))
+    assert main(["sweep", "status", str(tmp_path)]) == 0
+    assert "best so far: trial" in capsys.readouterr().out
+    assert len(compared) == len({*compared}) > 20
+
+
+def test_best_trials_follow_every_event(found: Stored) -> None:
+    asked, unasked = (Trials(found.described.envs, found.cfg.seeds, 2) for _ in range(2))
+    for event in journal.read(found.path / "journal.jsonl"):
+        asked.apply(event)
+        unasked.apply(event)
+        assert asked.best() == copy.deepcopy(unasked).best()
 
 
 @pytest.mark.parametrize("count", range(1, 14))

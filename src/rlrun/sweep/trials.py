@@ -163,6 +163,7 @@ class Trials:
         self.time_is_up = False  # of the search; only runs on fresh seeds still start
         self.is_final = False  # the search has ended, and the best trials train on fresh seeds
         self.seconds = 0.0  # time that drivers had worked at the last event
+        self._best: list[Trial] | None = None  # None until `best` is called after an event
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -170,6 +171,7 @@ class Trials:
     def apply(self, event: Event) -> None:
         """Applies an event. The keys of each kind stand here and nowhere else."""
         self.seconds = event.get("at", self.seconds)
+        self._best = None
         match event["event"]:
             case "asked":
                 for place, (point, values) in enumerate(zip(event["points"], event["values"], strict=True)):
@@ -237,6 +239,8 @@ class Trials:
 
     def best(self) -> list[Trial]:
         """Returns the trials with a score, best first: by their highest rung with a score, then by score."""
+        if self._best is not None:
+            return self._best
         found = []
         for trial in self.trials:
             for rung in range(trial.rung, -1, -1):
@@ -244,7 +248,8 @@ class Trials:
                 if score is not None and score > WORST:
                     found.append((-rung, -score, -trial.tie_break(rung), trial.number))
                     break
-        return [self.trials[number] for *_, number in sorted(found)]
+        self._best = [self.trials[number] for *_, number in sorted(found)]
+        return self._best
 
 
 def job_of(event: Event) -> RungJob:
