@@ -275,9 +275,36 @@ def test_a_table_has_a_largest_size(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match="row 1: has more than 3 bytes"):
             DatasetBandit(4, str(path))
     with monkeypatch.context() as patch:
+        path.write_text("a,b\n" + "1,0\n2,1\n" * 50)
+        patch.setattr(tables, "LINES", 101)
+        assert DatasetBandit(4, str(path)).table.features.shape == (100, 1)
+        tables.load.cache_clear()
+        patch.setattr(tables, "LINES", 100)
+        with pytest.raises(ConfigError, match="has more than 100 lines, the limit for a table"):
+            DatasetBandit(4, str(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "COLUMNS", 2)
+        assert DatasetBandit(4, str(path)).table.features.shape == (100, 1)
+        patch.setattr(tables, "COLUMNS", 1)
+        tables.load.cache_clear()
+        with pytest.raises(ConfigError, match="row 1 has 2 columns; a table may have at most 1"):
+            DatasetBandit(4, str(path))
+    with monkeypatch.context() as patch:
         patch.setattr(tables, "_memory", lambda: 2000)
         with pytest.raises(ConfigError, match=r"row \d+: the table needs more memory than this machine has"):
             DatasetBandit(4, str(path))
+
+
+def test_a_table_whose_words_become_too_many_columns_is_one_line(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("".join(f"w{row % 25},{row % 2}\n" for row in range(50)))
+    monkeypatch.setattr(tables, "_memory", lambda: 2 * 25 * 50 * 4)  # words of the table take less
+    monkeypatch.setattr(tables, "_size", lambda row, length: length)
+    assert load(str(path), -1, header=False).features.shape == (50, 25)
+    tables.load.cache_clear()
+    monkeypatch.setattr(tables, "_memory", lambda: 2 * 25 * 50 * 4 - 1)
+    with pytest.raises(ValueError, match=r"^the table needs more memory than this machine has$"):
+        load(str(path), -1, header=False)
 
 
 def test_a_table_beyond_the_memory_that_may_be_used_is_one_line(tmp_path, monkeypatch):

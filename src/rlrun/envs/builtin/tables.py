@@ -31,6 +31,8 @@ NUMBER = re.compile(  # a number as people write it: 1234.5, 1.2e-3, 1,234.5, 1 
 )
 LIMIT = 1 << 30  # bytes of an unpacked table; the largest table that our configs name has 361 MB
 LINE = 16 << 20  # bytes of one line
+LINES = 10_000_000  # of a table; the largest one that our configs name has 2.5 million
+COLUMNS = 100_000  # of a table
 # a packed file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
 SMALL = 1 << 20
 RATIO = 100
@@ -104,9 +106,12 @@ def load(
         if not kept:
             raise ValueError(f"has no column besides the label (separator={separator!r})")
         _check_names(rows, [*kept, label_index])
-        parts = []
+        parts: list[np.ndarray] = []
         for index in kept:
-            parts += _features(rows, index, normalize)
+            for part in _features(rows, index, normalize):
+                parts.append(part)
+                if 2 * len(parts) * part.nbytes > _memory():  # `_table` copies them
+                    raise ValueError(TOO_LARGE)
         labels, names = _labels(rows, label_index)
         return _table(parts, labels, names, sha256)
     except FileNotFoundError:
@@ -140,6 +145,8 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
         for number, row in _split(lines, separator):
             if width == 0:
                 width = len(row)
+            if width > COLUMNS:
+                raise ValueError(f"row {number} has {width:,} columns; a table may have at most {COLUMNS:,}")
             if len(row) != width:
                 raise ValueError(f"row {number} has {len(row)} columns, the first line has {width}")
             if header and not rows.names:
@@ -178,6 +185,8 @@ class _Lines:
             self.number += 1
             if len(line) > LINE:
                 raise ValueError(f"row {self.number}: has more than {LINE:,} bytes")
+            if self.number > LINES:
+                raise ValueError(f"has more than {LINES:,} lines, the limit for a table")
             text = self._text(line)
             if not text.strip() or (self.has_comments and text.startswith("|")):
                 continue
@@ -383,7 +392,7 @@ def _labels(rows: Rows, index: int) -> tuple[list[Any], dict[Any, str]]:
     return labels, names
 
 
-def _features(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
+def _features(rows: Rows, index: int, normalize: bool) -> Iterable[np.ndarray]:
     """Returns one column as numbers, or a column of words as one column for each different word."""
     values = _values(rows, index)
     if values is None:
@@ -398,14 +407,15 @@ def _features(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
     return [scaled]
 
 
-def _one_hot(column: list[str], name: str) -> list[np.ndarray]:
+def _one_hot(column: list[str], name: str) -> Iterator[np.ndarray]:
     words = sorted(set(column))
     if len(words) > WORDS or (len(words) > FEW and 2 * len(words) > len(column)):
         found = f"{len(words):,} different words in {len(column):,} rows, such as {words[0][:40]!r}"
         raise ValueError(f"column {name} holds {found}; name it in drop")
     number = {word: index for index, word in enumerate(words)}
     numbers = np.array([number[word] for word in column])
-    return [(numbers == index).astype(np.float32) for index in range(len(words))]
+    for index in range(len(words)):
+        yield (numbers == index).astype(np.float32)
 
 
 def _scaled(values: np.ndarray, normalize: bool) -> np.ndarray:
