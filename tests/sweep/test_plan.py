@@ -1,9 +1,13 @@
 """What is checked before a sweep starts or is continued."""
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +15,9 @@ import yaml
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import SWEEP
+from rlrun.envs.config import EnvConfig
 from rlrun.errors import ConfigError
+from rlrun.sweep import untrusted
 from rlrun.sweep.ends import faults_of
 from rlrun.sweep.folder import Description, begin, read
 from rlrun.sweep.plan import Plan, plan, stored
@@ -254,6 +260,33 @@ def test_arguments_of_the_environment_of_a_stored_sweep_are_tried_first(
     monkeypatch.setattr("rlrun.run.untrusted.check_environment", lambda env, typed: tried.append(env.kwargs))
     stored(swept(tmp_path / "a", "env.kwargs.is_slippery=false"), [])
     assert tried == [{"is_slippery": False}]
+
+
+def test_environments_of_a_stored_sweep_share_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    tried = []
+
+    def check_environment(env: EnvConfig, typed: Mapping[str, Any]) -> None:
+        now[0] += 0.4 * untrusted.TRIED_S
+        tried.append(env.timeout_s)
+
+    monkeypatch.setattr(untrusted, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("rlrun.run.untrusted.check_environment", check_environment)
+    folder = swept(tmp_path / "a", "env.kwargs.is_slippery=false")
+    description = yaml.safe_load((folder / SWEEP).read_text())
+    (course,) = description["runs"].values()
+    description["runs"] = {f"E{number}": course for number in range(10)}
+    description["sweep"]["normalize"] = {env: [0.0, 1.0] for env in description["runs"]}
+    (folder / SWEEP).write_text(json.dumps(description))
+    with pytest.raises(
+        ConfigError, match=r"^env: trying all environments takes above 30 s; more with env\.timeout_s=60$"
+    ):
+        stored(folder, [])
+    assert len(tried) == 3
+    stored(folder, ["env.timeout_s=60"])
+    assert tried[3:] == [60.0] * 10
+    with pytest.raises(ConfigError, match=r"env\.timeout_s=-1: must be greater than 0"):
+        stored(folder, ["env.timeout_s=-1"])
 
 
 @pytest.mark.parametrize(

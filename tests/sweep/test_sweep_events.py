@@ -388,6 +388,7 @@ def test_stored_sweep_with_steps_that_no_rungs_have_is_refused(steps: dict[str, 
     [
         ({"trials": 100_000}, ("A", "B"), "trials=100000: would be 200,000 runs; the limit is 100,000"),
         ({"winners": 101, "trials": 200, "fresh_seeds": 1000}, ("A",), "winners=101: would be 101,000 runs"),
+        ({"trials": 2}, ("A",) * 101, "env: 101 environments; the limit is 100"),
         ({"fresh_seeds": 10**400}, ("A",), "fresh_seeds"),
         ({"workers": 10**400}, ("A",), "workers"),
     ],

@@ -147,6 +147,7 @@ def _checked(
     """
     if isinstance(cfg.kind, PbtConfig):
         _check_population(cfg, runs)
+    check_size(cfg, len(runs))
     templates = {}
     values: list[dict[str, object]] = []
     for env, words in runs.items():
@@ -163,7 +164,6 @@ def _checked(
     faults = [fault for tree in values for fault in space.faults(searched, tree)]
     if faults:
         raise ConfigError(*faults)
-    check_size(cfg, len(runs))
     scoring = Scoring(cfg, [*runs])
     points = search(cfg.search, searched, cfg.seed, cfg.trials)
     if path is None:

@@ -26,6 +26,7 @@ from rlrun.settings import (
 FILE = sources.CONF / "sweep.yaml"
 MOST_TRIALS = 100_000
 MOST_RUNS = 100_000  # in a search with one seed, and on fresh seeds
+MOST_ENVS = 100  # of a sweep; Atari has 57
 BYTES = TypeAdapter(ByteSize)
 FREE = ("workers", "hours", "disk")  # settings in which two drivers of one sweep may differ
 
@@ -132,7 +133,10 @@ class SweepConfig:
 
 
 def check_size(cfg: SweepConfig, envs: int) -> None:
-    """Raises ConfigError if a sweep has so many runs that reading it takes long. envs: number of environments."""
+    """Raises ConfigError if a sweep has so many environments or runs that reading it takes long. envs: number of
+    environments."""
+    if envs > MOST_ENVS:
+        raise ConfigError(f"env: {envs:,} environments; the limit is {MOST_ENVS:,}")
     again = min(cfg.winners, cfg.trials) * cfg.fresh_seeds
     for name, runs in (("trials", cfg.trials * envs), ("winners", again * envs)):
         if runs > MOST_RUNS:

@@ -4,6 +4,7 @@ The words and ranges in sweep.yaml are data. Settings that reach outside of the 
 words are checked when the sweep is read, and the composed config of each run before it starts.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 from rlrun.imports import module_of
 from rlrun.sweep.space import Space
+
+TRIED_S = 30.0  # for trying the environments of a sweep one after the other; the last one may take longer
+TIMEOUT = "env.timeout_s"  # may be typed to try each environment for longer; it changes no run
 
 
 def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
@@ -53,15 +57,19 @@ def check_runs(
     configs: Sequence[dict[str, Any]], space: Space, typed: Sequence[str], confirmed: Iterable[Reach]
 ) -> None:
     """Raises ConfigError if runs of a sweep reach outside of its folder without a typed word that confirms it, if a
-    typed word confirms nothing, or if an environment must not be made in this process.
+    typed word confirms nothing, if an environment must not be made in this process, or if trying them takes too long.
 
     configs: the composed config of each environment. space: the values of trials. confirmed: the result of check_words.
     """
     found = [reach for values in configs for reach in (*_reaches(values), *_searched(values, space))]
     _check(found, typed)
     for word in typed:
-        if not any(_confirms(word, reach) for reach in (*found, *confirmed)):
+        is_confirming = any(_confirms(word, reach) for reach in (*found, *confirmed))
+        if not is_confirming and setting(word)[0] != TIMEOUT:
             raise ConfigError(f"{word}: cannot change in a sweep that has begun")
+    until = time.monotonic() + TRIED_S
+    known = dict(map(setting, typed))
+    own = {key: value for key, value in known.items() if key == TIMEOUT}
     for values in configs:
         env = values["env"]
         if any(env[section] for section in ("kwargs", "eval_kwargs", "task_kwargs", "wrappers", "schedule")):
@@ -69,8 +77,10 @@ def check_runs(
             from rlrun.run.untrusted import check_environment  # imports torch
             from rlrun.settings import registry
 
+            if not own and time.monotonic() > until:
+                raise ConfigError(f"env: trying all environments takes above {TRIED_S:g} s; more with {TIMEOUT}=60")
             registry.load(values["plugins"])
-            check_environment(run_config(values).env, dict(map(setting, typed)))
+            check_environment(run_config(dotted.replaced(values, own)).env, known)
 
 
 class Confirmed:
