@@ -77,6 +77,12 @@ def reason(error: BaseException, located: bool = False) -> str:
     return f"{line} in {frame.f_globals.get('__name__')}, line {number}"
 
 
+def undecodable(error: UnicodeDecodeError) -> str:
+    """Returns the line of a file, read as a whole, and its byte that cannot be decoded."""
+    line = error.object[: error.start].count(b"\n") + 1
+    return f"line {line}: byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}; convert the file"
+
+
 def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
     """Returns the known word that is most similar, or None if none has at least this likeness (difflib, 0 to 1)."""
     by_case = {known.lower(): known for known in words}

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rlrun.cli import main
 from rlrun.config import declared, sources
+from rlrun.config.contents import Contents
 from rlrun.errors import ConfigError
 
 TEXT = """\
@@ -96,3 +98,62 @@ def test_python_file_that_cannot_be_parsed_is_refused_in_one_line(text: str, tmp
     with pytest.raises(ConfigError) as refused:
         declared.declared(tmp_path / "mine.py")
     assert str(tmp_path / "mine.py") in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"x = '\xe9'\n", ", line 1: byte 0xe9 is not UTF-8; convert the file"),
+        (b"import os\n\n# caf\xe9", ", line 3: byte 0xe9 is not UTF-8; convert the file"),
+        (b"# coding: ascii\n\nx = 'caf\xc3\xa9'", ", line 3: byte 0xc3 is not ASCII; convert the file"),
+        (b"# coding: unheard\nx = 1\n", ": unknown encoding: unheard"),
+        (b"x = 1\n\0\n", ": source code string cannot contain null bytes"),
+    ],
+)
+def test_python_file_of_another_encoding_is_refused_with_its_line(content: bytes, fault: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        declared.declared(file)
+    assert str(refused.value) == f"{file}{fault}"
+
+
+ENCODED = """\
+# coding: latin-1
+@register("network", "mine")
+class Mine:
+    text = "\f"  # a form feed ends no line
+
+    class Config:
+        café: int = 1  # à la carte
+"""
+
+
+def test_comments_of_a_python_file_are_read_in_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_bytes(ENCODED.encode("latin-1"))
+    assert declared.meanings(tmp_path / "mine.py") == {"café": "à la carte"}
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"id: CartPole-v1\n# \xe9\n", "line 2: byte 0xe9 is not UTF-8; convert the file"),
+        (b"id: CartPole-v1\nkwargs: [\n", "line 3: expected the node content, but found '<stream end>'"),
+    ],
+)
+@pytest.mark.parametrize("words", [["list", "env"], ["train", "algo=ppo", "env=Mine"]])
+def test_yaml_file_that_cannot_be_read_is_one_line_in_every_command(
+    content: bytes, fault: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plug/conf/env").mkdir(parents=True)
+    (tmp_path / "plug/__init__.py").write_text("")
+    (tmp_path / "plug/conf/env/Mine.yaml").write_bytes(content)
+    assert main([*words, f"plugins=[{tmp_path}/plug]"]) == 2
+    assert capsys.readouterr().err == f"error: plug/conf/env/Mine.yaml, {fault}\n"
+
+
+def test_environment_is_named_by_its_id_only_if_every_yaml_file_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env/Mine.yaml").write_bytes(b"id: Mine-v0\n# \xe9\n")
+    with pytest.raises(ConfigError, match=r"line 2: byte 0xe9 is not UTF-8; convert the file$"):
+        Contents([tmp_path, sources.CONF]).preset_file("ppo-Taxi-v3")

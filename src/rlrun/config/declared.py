@@ -8,12 +8,13 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.util import decode_source
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import dotted
 from rlrun.config import check
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, undecodable
 
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
@@ -179,7 +180,7 @@ def meanings(file: Path) -> dict[str, str]:
 
     The keys that an algorithm sets in its loop and buffer have no comment.
     """
-    lines = file.read_text(encoding="utf-8").splitlines()
+    lines = _text(file).split("\n")  # as Python counts lines
     found = {}
     for part in declared(file):
         prefix = ""
@@ -198,17 +199,29 @@ def meanings(file: Path) -> dict[str, str]:
 @cache
 def _tree(file: Path) -> ast.Module:
     try:
-        with file.open("rb") as opened:
-            text = opened.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            raise ConfigError(f"{file}: not a Python file (above {MOST_BYTES:,} bytes)")
-        return ast.parse(text)
+        return ast.parse(_text(file))
     except (RecursionError, MemoryError):
         raise ConfigError(f"{file}: not a Python file (nested too deeply)") from None
     except SyntaxError as error:
-        raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from None
+        place = f"{file}, line {error.lineno}" if error.lineno else str(file)
+        raise ConfigError(f"{place}: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}, {undecodable(error)}") from None
     except ValueError as error:
         raise ConfigError(f"{file}: not a Python file ({error})") from None
+
+
+def _text(file: Path) -> str:
+    """Returns the text of a Python file, whose first lines may name its encoding. Raises the errors of decoding."""
+    with file.open("rb") as opened:
+        text = opened.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"{file}: not a Python file (above {MOST_BYTES:,} bytes)")
+    try:
+        return decode_source(text)
+    except SyntaxError:
+        text.decode()  # its error names the line
+        raise
 
 
 def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from rlrun.config import check, declared
-from rlrun.errors import ConfigError, closest, did_you_mean
+from rlrun.errors import ConfigError, closest, did_you_mean, undecodable
 from rlrun.imports import advice, homes, installed_plugins, is_found, is_path, source_of
 
 NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
@@ -245,9 +245,17 @@ def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
 def content(file: Path) -> Any:
     """Returns the values of a YAML file in a `conf` folder. Raises ConfigError if it is not YAML."""
     try:
-        return copy.deepcopy(_parsed(file.read_text(encoding="utf-8")))
+        return copy.deepcopy(_parsed(_text(file)))
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(unreadable(label(file), error)) from None
+
+
+def _text(file: Path) -> str:
+    """Returns the text of a YAML file. Raises ConfigError if it is not UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{label(file)}, {undecodable(error)}") from None
 
 
 def package(file: Path) -> str | None:
@@ -256,7 +264,7 @@ def package(file: Path) -> str | None:
     Raises ConfigError for such a line in another form.
     """
     found = None
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in _text(file).splitlines():
         line = line.strip()
         if not line:
             continue
@@ -309,8 +317,11 @@ def notes(file: Path) -> Notes:
     """Returns the comments of a YAML file, or of the Python file of a part without one."""
     if file.suffix == ".py":
         return Notes(declared.headline(file), declared.meanings(file))
-    text = file.read_text(encoding="utf-8")
-    node = yaml.compose(text, yaml.SafeLoader)
+    text = _text(file)
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(unreadable(label(file), error)) from None
     return Notes(_headline(text), dict(_meanings(node, text.splitlines(), "")))
 
 
@@ -327,7 +338,7 @@ def _shipped_ids() -> dict[str, str]:
 
 
 def _env_id(file: Path) -> str:
-    found = re.search(r"^id:\s*['\"]?([^\s'\"#]+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^id:\s*['\"]?([^\s'\"#]+)", _text(file), re.MULTILINE)
     if found is None:
         return ""
     return found[1]
