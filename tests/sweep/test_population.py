@@ -13,7 +13,7 @@ from rlrun.cli import main
 from rlrun.cluster import Command, Ended
 from rlrun.config.jobs import jobs
 from rlrun.sweep import driver as driver_module
-from rlrun.sweep import journal
+from rlrun.sweep import journal, rungs
 from rlrun.sweep.branching import BranchingRuns, schedule
 from rlrun.sweep.driver import Driver
 from rlrun.sweep.events import apply_all
@@ -26,7 +26,7 @@ from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.standings import last_results, totals
-from rlrun.sweep.trials import Trial, Trials
+from rlrun.sweep.trials import Change, Trial, Trials
 
 ENV = "Toy"
 STEPS = [*range(100, 2100, 100)]
@@ -159,6 +159,58 @@ def test_population_that_is_killed_at_random_instants_equals_one_that_is_not(tmp
         ]
         assert trials.winner == straight.winner
     assert kills > 20
+
+
+def scored(trial: int, rung: int, seed: int, branch: int, score: float, step: int) -> Event:
+    found = {"score": score, "evaluations": [score], "seconds": 1.0, "step": step}
+    return {"event": "scored", "trial": trial, "rung": rung, "env": ENV, "seed": seed, "branch": branch, **found}
+
+
+def test_changes_at_one_step_are_one_change() -> None:
+    trials = Trials([ENV], 1, 3)
+    population = Population(
+        settings({"kind": "pbt", "trials": 2, "kind.exploit": 0.5}), SPACE, {}, Random(SPACE, 0, 2), trials
+    )
+    trials.apply(population.decision() or {})
+    for event in (scored(0, 0, 0, 0, 1.0, 100), scored(1, 0, 1, 0, 0.0, 100)):
+        trials.apply(event)
+    trials.apply(population.decision() or {})
+    for event in (scored(0, 1, 0, 0, 1.0, 100), scored(1, 1, 0, 1, 2.0, 100)):  # neither has trained on
+        trials.apply(event)
+    trials.apply(population.decision() or {})
+    first, second = trials.trials
+    assert schedule(first) == {
+        "learning_rate": {"piecewise": {"values": [first.values["algo.learning_rate"]], "at": [100]}}
+    }
+    assert second.changes == [Change(100, second.values)] and first.values != second.values
+    for event in (scored(0, 2, 0, 1, 1.0, 200), scored(1, 2, 0, 1, 2.0, 200)):
+        trials.apply(event)
+    trials.apply(population.decision() or {})
+    assert [change.step for change in first.changes] == [100, 200]
+
+
+@pytest.mark.parametrize(
+    ("loop", "every", "eval_every", "steps"),
+    [
+        ({"rollout_steps": 64}, 32, 32, [32, 160, 288, 512]),
+        ({"rollout_steps": 64}, 100, 10, [100, 200, 300, 512]),
+        ({"rollout_steps": 64}, 100, 96, [192, 288, 512]),
+        ({"rollout_steps": 256}, None, 1, [512]),
+        ({}, 128, 1, [128, 256, 384, 512]),
+    ],
+)
+def test_rungs_of_a_population_are_a_rollout_apart(
+    loop: dict[str, int], every: int | None, eval_every: int, steps: list[int]
+) -> None:
+    trainer = {"total_steps": 512, "eval_every": eval_every, "eval_episodes": 1}
+    values = {"trainer": trainer, "env": {"num_envs": 2}, "algo": {"loop": loop}}
+    assert rungs.steps(settings({"kind": "pbt", "trials": 2, "kind.every": every}), values) == steps
+
+
+def test_rungs_of_a_search_may_lie_within_a_rollout() -> None:
+    trainer = {"total_steps": 512, "eval_every": 1, "eval_episodes": 1}
+    values = {"trainer": trainer, "env": {"num_envs": 2}, "algo": {"loop": {"rollout_steps": 256}}}
+    assert rungs.steps(settings({}), values) == [51, 154, 512]
 
 
 def test_failed_trial_goes_on_from_a_good_one(tmp_path: Path) -> None:

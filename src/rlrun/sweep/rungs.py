@@ -7,7 +7,8 @@ from rlrun.sweep.settings import PbtConfig, SweepConfig
 
 
 def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
-    """Returns the step of each rung, rounded up to an evaluation. The last is `trainer.total_steps`.
+    """Returns the step of each rung, rounded up to an evaluation. The last is `trainer.total_steps`. The rungs of a
+    population are at least a rollout apart.
 
     values: the composed config. Raises ConfigError if the runs are not evaluated there.
     """
@@ -20,13 +21,23 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
     if isinstance(cfg.kind, PbtConfig):
-        interval = cfg.kind.every or -(-total // 20)  # a twentieth, rounded up
+        interval = cfg.kind.every or _quotient(total, 20)
         wanted = [*range(interval, total, interval)]
+        # runs pause after whole rollouts, and values that change twice after the same one would change once
+        rollout = values["env"]["num_envs"] * values["algo"]["loop"].get("rollout_steps", 1)
     else:
         wanted = [round(fraction * total) for fraction in cfg.rungs]
+        rollout = 1
     found = []
+    rollouts = 0  # until the last rung
     for step in wanted:
-        step = -(-max(step, 1) // every) * every
-        if step < total and step not in found:
+        step = _quotient(max(step, 1), every) * every
+        if rollouts < _quotient(step, rollout) < _quotient(total, rollout):
             found.append(step)
+            rollouts = _quotient(step, rollout)
     return [*found, total]
+
+
+def _quotient(steps: int, size: int) -> int:
+    """Returns steps / size, rounded up."""
+    return -(-steps // size)

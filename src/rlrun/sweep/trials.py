@@ -205,7 +205,9 @@ class Trials:
             trial.failures.clear()
             trial.values = exploit["values"]
             trial.start_values = source.start_values
-            trial.changes = [*source.changes, Change(source.results[job].step, exploit["values"])]
+            step = source.results[job].step
+            used = [change for change in source.changes if change.step < step]  # all, unless no episode has ended since
+            trial.changes = [*used, Change(step, exploit["values"])]
         for trial in self.trials:
             trial.rung += 1
 
