@@ -156,7 +156,7 @@ def evaluate(
 RESUME_RULES = {
     "total_steps": settings.COUNT,
     "device": settings.TEXT,
-    "into": settings.TEXT,
+    "into": settings.PATH,
     "plugins": settings.NAMES,
 }
 
@@ -174,7 +174,9 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _changes(words: Sequence[str], values: Mapping[str, object], rules: Mapping[str, settings.Rule]) -> dict[str, Any]:
+def _changes(
+    words: Sequence[str], values: Mapping[str, object], rules: Mapping[str, settings.ValueRule]
+) -> dict[str, Any]:
     """Returns the settings that the arguments of a call change, by dotted key."""
     _, changed = settings.read(_checked(words), rules, open_keys="*", values=_plain(values))
     return {check.full_key(key, value): value for key, value in changed.items()}

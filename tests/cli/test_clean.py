@@ -135,6 +135,7 @@ def test_clean_removes_the_post_mortem_of_a_fault_that_the_run_has_passed(tmp_pa
 def test_clean_refuses_unknown_words(tmp_path: Path, capsys: Any) -> None:
     assert say(capsys, "clean", str(tmp_path / "no"))[::2] == (2, [f"error: {tmp_path / 'no'}: no such folder"])
     assert say(capsys, "clean", "--force")[::2] == (2, ["error: unknown option --force"])
+    assert say(capsys, "clean", "--")[::2] == (2, ["error: unknown option --"])
     assert say(capsys, "clean", "-y")[::2] == (2, ["error: unknown option -y; did you mean --yes?"])
     for command in ("clean", "tail"):
         assert say(capsys, command, "")[::2] == (2, ["error: '': an empty word; a folder must have a name"])

@@ -85,6 +85,7 @@ def test_every_command_has_help(command, capsys):
         ),
         (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),
+        (["tail", "x", ".step=1"], "error: .step: unknown key (this command has no settings)"),
         (["eval", "x", "--episodes", "5"], "error: unknown option --episodes; did you mean episodes=...?"),
     ],
 )

@@ -9,8 +9,10 @@ from rlrun.errors import ConfigError, nearest
 
 RULES = {
     "repeats": settings.COUNT,
-    "seconds": ("a number above 0", lambda value: isinstance(value, int | float) and 0 < value < float("inf")),
-    "results": settings.TEXT,
+    "seconds": settings.ValueRule(
+        "a number above 0", lambda value: isinstance(value, int | float) and 0 < value < float("inf")
+    ),
+    "results": settings.PATH,
 }
 TAKES_RUNS = False
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rlrun.cli import settings
 from rlrun.errors import ConfigError
+from rlrun.rundir import RUNS
 
 HELP = """\
 usage: rlrun board [PATH] [port=6006]
@@ -16,7 +17,7 @@ Starts TensorBoard on http://127.0.0.1:<port> for the runs at or below PATH (def
 Only this machine can reach TensorBoard; to reach it from another, use ssh -L 6006:127.0.0.1:6006 <host>.
 port=0 takes a free port."""
 
-PORT: settings.Rule = ("a port, 0 to 65535", lambda value: type(value) is int and 0 <= value < 65536)
+PORT = settings.ValueRule("a port, 0 to 65535", lambda value: type(value) is int and 0 <= value < 65536)
 
 
 def board(words: Sequence[str]) -> int:
@@ -27,7 +28,7 @@ def board(words: Sequence[str]) -> int:
     places, given = settings.read(words, {"port": PORT})
     if len(places) > 1:
         raise ConfigError("one folder at a time; usage: rlrun board [PATH] [port=6006]")
-    folder = Path(*places or ["runs"])
+    folder = Path(places[0]) if places else RUNS
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     if importlib.util.find_spec("tensorboard") is None:

@@ -80,9 +80,8 @@ def completion(words: Sequence[str]) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """Returns the words that may replace the last word of a command line, which may be empty."""
+    """Returns the words that may replace the last word of a command line. That word may be empty."""
     from rlrun.cli import COMMANDS, MODULES
-    from rlrun.cli.settings import choices
 
     *before, current = [ESCAPED.sub(r"\1", word) for word in SPACE.split(line)]
     typed = [word for word in before if word]
@@ -107,7 +106,8 @@ def candidates(line: str) -> list[str]:
     rules = getattr(module, "RULES", {})
     key, has_value, value = current.partition("=")
     if has_value:
-        return list(_values(key, value, choices(rules[key]) if key in rules else ()))
+        choices = rules[key].choices if key in rules else ()
+        return list(_values(key, value, choices))
     found = []
     if getattr(module, "TAKES_RUNS", True):
         found = _runs(current)
@@ -145,7 +145,9 @@ def _settings(current: str, typed: Sequence[str]) -> Iterator[str]:
         yield from _values(key, value, _runs(value))
         return
     if has_value and key in groups:
-        names = [*groups[key], *["none"] * (key == "preset")]
+        names = [*groups[key]]
+        if key == "preset":
+            names.append("none")
         if key == "env" and value:
             names += _gymnasium_ids()
         yield from _values(key, value, names)
@@ -172,7 +174,7 @@ def _settings(current: str, typed: Sequence[str]) -> Iterator[str]:
 
 
 def _values(key: str, value: str, names: Iterable[str]) -> Iterator[str]:
-    """Yields `key=value` for each name that starts like the last of the values, which commas separate in a sweep."""
+    """Yields `key=value` for each name that starts with the value, or with the last of several, `A,B`."""
     first, comma, last = value.rpartition(",")
     for name in dict.fromkeys(names):
         if name.startswith(last):
@@ -212,7 +214,7 @@ def _version(package: str) -> str:
 
 
 def _runs(current: str) -> list[str]:
-    """Returns the runs below runs/ that start with the word, latest first; if there are none, the folders that do."""
+    """Returns the runs below runs/ that start with the word, latest first; or else folders that start with it."""
     places = [*RUNS.glob(f"*/*/{CONFIG}"), *RUNS.glob(f"*/{CONFIG}")]
     found = _starting(current, sorted((str(place.parent) for place in places), key=_time, reverse=True))
     if found:

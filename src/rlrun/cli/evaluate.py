@@ -38,15 +38,21 @@ SHOW_EVERY_S = 5.0
 DATA_SET = re.compile(r"[\w-]+-v\d+")  # names that Minari accepts
 
 RULES = {
-    "episodes": (
+    "episodes": settings.ValueRule(
         f"a whole number, 1 to {MOST_EPISODES:,}",
-        lambda value: settings.COUNT[1](value) and value <= MOST_EPISODES,
+        lambda value: settings.COUNT.is_valid(value) and value <= MOST_EPISODES,
     ),
     "seed": settings.WHOLE,
     "explore": settings.FLAG,
-    "video": ("true, false or how many episodes", lambda value: type(value) in (bool, int) and value >= 0),
-    "record": ("a new folder, named like demos-v0", lambda value: bool(DATA_SET.fullmatch(Path(str(value)).name))),
-    "env.timeout_s": ("seconds, above 0", lambda value: type(value) in (int, float) and value > 0),
+    "video": settings.ValueRule(
+        "true, false or how many episodes",
+        lambda value: type(value) in (bool, int) and value >= 0,
+        choices=("true", "false"),
+    ),
+    "record": settings.ValueRule(
+        "a new folder, named like demos-v0", lambda value: bool(DATA_SET.fullmatch(Path(str(value)).name))
+    ),
+    "env.timeout_s": settings.ValueRule("seconds, above 0", lambda value: type(value) in (int, float) and value > 0),
     "plugins": settings.NAMES,
 }
 
@@ -60,7 +66,7 @@ def eval(words: Sequence[str]) -> int:
     path = settings.run_folder(places, USAGE)
     watcher = Watcher(given)
     environment = {key: value for key, value in given.items() if key.startswith("env.")}
-    if watcher.films:
+    if watcher.num_films:
         from rlrun.envs.recording import choose_renderer
 
         choose_renderer()
@@ -69,11 +75,11 @@ def eval(words: Sequence[str]) -> int:
     from rlrun.settings import registry
 
     registry.load(given.get("plugins", ()))
-    episodes, explore = given.get("episodes", 10), given.get("explore", False)
-    watched = None
-    if watcher.films or watcher.record:
-        watched = watcher
-    result = evaluate(path, episodes, given.get("seed"), explore, environment, watched)
+    watch = None
+    if watcher.num_films or watcher.record:
+        watch = watcher
+    explore = given.get("explore", False)
+    result = evaluate(path, given.get("episodes", 10), given.get("seed"), explore, environment, watch)
     print(*map(printable, [*table(result), *watcher.lines()]), sep="\n")
     print(json.dumps(result | watcher.written))
     return 0
@@ -84,7 +90,7 @@ class Watcher:
 
     def __init__(self, given: dict[str, Any]):
         self.episodes: int = given.get("episodes", 10)
-        self.films = min(int(given.get("video", 0)), self.episodes)
+        self.num_films = min(int(given.get("video", 0)), self.episodes)  # true is 1
         self.record: Path | None = None
         if "record" in given:
             self.record = Path(given["record"])
@@ -97,9 +103,9 @@ class Watcher:
 
         env = trained.env
         if not isinstance(env.pool, SyncPool) or env.recipe is None:
-            key = "video" if self.films else "record"
+            key = "video" if self.num_films else "record"
             raise ConfigError(f"{key}: {env.name} steps all its environments at once; a single one cannot be recorded")
-        if self.films:
+        if self.num_films:
             self._film(env, env.pool.slots, env.recipe, trained)
         if self.record is not None:
             self._record(env, env.pool.slots, env.recipe, trained, self.record)
@@ -116,8 +122,8 @@ class Watcher:
         from rlrun.run.evaluation import episodes_per_env
 
         check_camera(recipe, env.name)
-        path, snapshot = trained.path, trained.snapshot
-        folder = path / "videos"
+        snapshot = trained.snapshot
+        folder = trained.path / "videos"
         folder.mkdir(exist_ok=True)
         films: list[str] = []
         shot = FrameCount()
@@ -127,7 +133,7 @@ class Watcher:
             films.append(str(folder / f"step_{snapshot.step:09}-{len(films)}.mp4"))
             return Path(films[-1])
 
-        for slot, share in zip(slots, episodes_per_env(self.films, env.num_envs), strict=True):
+        for slot, share in zip(slots, episodes_per_env(self.num_films, env.num_envs), strict=True):
             slot.env = VideoRecorder(slot.env, int(share), start, shot)
 
     def _record(

@@ -26,9 +26,9 @@ has the names, shapes and dtypes of inputs and outputs.
   rlrun export runs/sac-HalfCheetah/<run> format=torch output=cheetah.pt2"""
 
 FORMATS = ("onnx", "torch")
-RULES: dict[str, settings.Rule] = {
-    "format": (" or ".join(FORMATS), lambda value: value in FORMATS),
-    "output": settings.TEXT,
+RULES = {
+    "format": settings.ValueRule(" or ".join(FORMATS), lambda value: value in FORMATS, FORMATS),
+    "output": settings.PATH,
     "plugins": settings.NAMES,
 }
 
@@ -52,7 +52,8 @@ def export(words: Sequence[str]) -> int:
     for group in ("inputs", "outputs"):
         for name, tensor in about[group].items():
             print(printable(f"{group.removesuffix('s'):8} {name}: {tensor['dtype']} {tensor['shape']}"))
-    count, largest = about["compared"].values()
+    count = about["compared"]["observations"]
+    largest = about["compared"]["largest_difference"]
     print(f"compared {count:,} observations, largest difference {largest:.2g}")
     print(printable(f"wrote    {written.path} and {written.path.name}.json"))
     return 0

@@ -23,7 +23,7 @@ Needs pip install 'rlrun[hub]'.
   rlrun pull someone/sac-cheetah
   rlrun eval runs/someone/sac-cheetah"""
 
-RULES = {"into": settings.TEXT}
+RULES = {"into": settings.PATH}
 TAKES_RUNS = False
 
 

@@ -29,11 +29,11 @@ Needs pip install 'rlrun[hub]', and an account: hf auth login
   rlrun push runs/sac-HalfCheetah/<run> repo=me/sac-cheetah dry_run=true"""
 
 REPO = re.compile(r"(?!\.)[\w.-]+/(?!\.)[\w.-]+", re.ASCII)
-RULES: dict[str, settings.Rule] = {
-    "repo": ("owner/name", lambda value: isinstance(value, str) and bool(REPO.fullmatch(value))),
+RULES = {
+    "repo": settings.ValueRule("owner/name", lambda value: isinstance(value, str) and bool(REPO.fullmatch(value))),
     "private": settings.FLAG,
     "dry_run": settings.FLAG,
-    "into": settings.TEXT,
+    "into": settings.PATH,
 }
 
 

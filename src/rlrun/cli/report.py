@@ -40,12 +40,12 @@ coordinates, score against time, failures, and every trial.
   rlrun report runs/mine baseline=runs/theirs out=compared
   rlrun report runs/sweeps/ppo-CartPole"""
 
-RULES: dict[str, settings.Rule] = {
-    "out": settings.TEXT,
-    "by": ("keys of the config, with commas", lambda value: isinstance(value, str)),
-    "baseline": settings.TEXT,
-    "steps": ("whole numbers, with commas", lambda value: _whole(value) is not None),
-    "score": ("a key of metrics.jsonl", lambda value: isinstance(value, str) and bool(value)),
+RULES = {
+    "out": settings.PATH,
+    "by": settings.ValueRule("keys of the config, with commas", lambda value: isinstance(value, str)),
+    "baseline": settings.PATH,
+    "steps": settings.ValueRule("whole numbers, with commas", lambda value: _whole(value) is not None),
+    "score": settings.ValueRule("a key of metrics.jsonl", lambda value: isinstance(value, str) and bool(value)),
 }
 
 
@@ -122,7 +122,8 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
     from rlrun.report.compare import BASELINE, SCORE, compare, joined
     from rlrun.report.page import Report
 
-    by, score = _names(given.get("by", "")), given.get("score", SCORE)
+    by = _names(given.get("by", ""))
+    score = given.get("score", SCORE)
     runs, skipped = _read(places)
     faults = []
     for key in by:
@@ -132,20 +133,21 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
         faults.append(f"score={score}: no run has this key")
     if faults:
         raise ConfigError(*faults)
-    theirs: list[StoredRun] = []
-    lost: list[Skipped] = []
+    baseline: list[StoredRun] = []
+    baseline_skipped: list[Skipped] = []
     if "baseline" in given:
-        theirs, lost = _read(_names(given["baseline"]))
-    held = {run.path.resolve() for run in theirs}
-    runs = [run for run in runs if run.path.resolve() not in held]
+        baseline, baseline_skipped = _read(_names(given["baseline"]))
+    baseline_paths = {run.path.resolve() for run in baseline}
+    runs = [run for run in runs if run.path.resolve() not in baseline_paths]
     if not runs:
         raise ConfigError(f"baseline={given['baseline']}: contains all runs, so none is left to compare with it")
-    comparison = joined(compare(runs, by, score), compare(theirs, by, score, BASELINE))
+    comparison = joined(compare(runs, by, score), compare(baseline, by, score, BASELINE))
     steps = _whole(given.get("steps", "")) or []
-    return Report(comparison, [*runs, *theirs], [*skipped, *lost], score, by, steps, command)
+    return Report(comparison, [*runs, *baseline], [*skipped, *baseline_skipped], score, by, steps, command)
 
 
 def _read(places: Sequence[str]) -> "tuple[list[StoredRun], list[Skipped]]":
+    """Returns the runs at or below these places, and the skipped folders. Raises ConfigError if there are no runs."""
     from rlrun.report.runs import read
 
     runs, skipped = read(map(Path, places))
@@ -155,6 +157,7 @@ def _read(places: Sequence[str]) -> "tuple[list[StoredRun], list[Skipped]]":
 
 
 def _names(text: str) -> list[str]:
+    """Returns the parts of a text that are separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

@@ -26,7 +26,7 @@ Continues a run from its latest snapshot to the recorded number of steps, or to 
   rlrun resume runs/sac-HalfCheetah/<run> total_steps=2e6"""
 
 RULES = {
-    "total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.TEXT, "plugins": settings.NAMES,
+    "total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.PATH, "plugins": settings.NAMES,
     loggers.SECTION: settings.LOGGERS,
 }  # fmt: skip
 
