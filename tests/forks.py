@@ -24,7 +24,7 @@ from rlrun.sweep import ends
 def forked() -> Iterator[None]:
     """Lets grids, sweeps and the checks of spaces fork this process instead of starting Python."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "started_server", Server)
+        patch.setattr(local, "start_server", Server)
         patch.setattr(ends, "_queried", queried)
         yield
 

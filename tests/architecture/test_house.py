@@ -266,7 +266,7 @@ OPENERS = {
     "bench/measure.py": "results of benchmarks",
     "report/frame.py": "our own templates",
     "settings/registry.py": "our own source",
-    "cli/learned.py": "our own figures",
+    "cli/learning_results.py": "our own figures",
     "cli/new.py": "our own templates, and new files",
 }
 OPENING = re.compile(

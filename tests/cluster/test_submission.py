@@ -7,8 +7,8 @@ import pytest
 
 import rlrun
 from rlrun.cli import main
+from rlrun.cli.grid import GridJob
 from rlrun.cli.grid_display import GridLines
-from rlrun.cli.multirun import GridJob
 from rlrun.cli.submit import _run
 from rlrun.cli.train import _submission
 from rlrun.cluster import Command, Ended

@@ -25,7 +25,7 @@ from rlrun.sweep.plan import plan
 
 MEASURES = "measures this machine for seconds or minutes"
 SERVES = "serves until it is interrupted"
-TRAINS = "trains for half a minute; tests/cli/test_lessons.py"
+TRAINS = "trains for half a minute; tests/cli/test_learning_check.py"
 DISPLAY = "needs a display; tests/cli/test_watch.py"
 HUB = "needs a model hub; tests/hub/test_hub.py"
 TUTORIAL = "needs the commands before it; tests/cli/test_sweep_command.py runs the tutorial in its order"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rlrun.cli.learned import FILE as SUMMARY
+from rlrun.cli.learning_results import FILE as SUMMARY
 from rlrun.report.runs import StoredRun, read
 from rlrun.report.statistics import interval, iqm
 from rlrun.telemetry.formatting import clock, number
@@ -76,7 +76,7 @@ def table(folder: Path, promises: dict[str, tuple[int, float]]) -> str:
 
 
 def summary(folder: Path, learns: dict[str, str], presets: dict[str, str]) -> str:
-    """Returns the text of learned.json, with the best settings and number of steps for each environment.
+    """Returns the text of learning_results.json, with the best settings and number of steps for each environment.
 
     presets: what presets without stored runs reached.
     """

@@ -1,6 +1,5 @@
 """The command line `rlrun`. Each command is a module of its own, so only commands that need torch import it."""
 
-import difflib
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -86,9 +85,11 @@ def _report(error: Exception) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    """Runs the command that the first word names. Returns the exit code."""
     command = words[0] if words else "--help"
-    if command == "help" and words[1:]:
-        command, *words = words[1], words[1], "--help"
+    if command == "help" and words[1:]:  # `rlrun help train` is `rlrun train --help`
+        command = words[1]
+        words = [command, "--help"]
     if command in ("--help", "-h", "help"):
         commands = [f"  {name:8} {what}" for name, what in COMMANDS.items()]
         print(HELP.format(commands="\n".join(commands)))
@@ -103,16 +104,18 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _unknown(command: str, words: list[str]) -> str:
+    """Returns the fault of a first word that is no command."""
     from rlrun.cli.forms import is_setting, translated
-    from rlrun.errors import did_you_mean
+    from rlrun.errors import closest, did_you_mean
 
     if is_setting(command) or command in ("-m", "--multirun"):
         return f"no command given; did you mean `rlrun train {' '.join(words)}`?"
-    near = difflib.get_close_matches(command, COMMANDS, n=1)
-    if not near and (meant := translated("train", words)):
-        return f"no command given; did you mean: {meant}"
-    hint = did_you_mean("".join(near))
-    return f"unknown command {command!r}{hint} (there are: {', '.join(COMMANDS)})"
+    near = closest(command, COMMANDS)
+    if near is None:
+        meant = translated("train", words)
+        if meant:
+            return f"no command given; did you mean: {meant}"
+    return f"unknown command {command!r}{did_you_mean(near)} (there are: {', '.join(COMMANDS)})"
 
 
 @contextmanager

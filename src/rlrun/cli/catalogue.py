@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from rlrun import dotted
-from rlrun.cli import learned
+from rlrun.cli import learning_results
 from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
 from rlrun.config import sources
@@ -87,7 +87,7 @@ def list(words: Sequence[str]) -> int:
 
 
 def _algorithms(files: dict[str, Path], contents: Contents) -> Iterator[tuple[str, str, str]]:
-    """Yields the rows of all algorithms by family: name, what was learned with it, and description."""
+    """Yields the rows of all algorithms by family: name, returns that it reached, and description."""
     families = {name: family(name, contents) for name in files}
     yield "algorithm", "learned here", "meaning"
     for title in sorted({*families.values()}):
@@ -95,18 +95,18 @@ def _algorithms(files: dict[str, Path], contents: Contents) -> Iterator[tuple[st
         yield f"{title}:", "", ""
         for name, file in files.items():
             if families[name] == title:
-                yield name, learned.of_algorithm(name), _describe("algo", file)
+                yield name, learning_results.of_algorithm(name), _describe("algo", file)
 
 
 def _presets(files: dict[str, Path], contents: Contents) -> Iterator[tuple[str, str, str, str]]:
-    """Yields the rows of all presets: name, what was learned with it, description, and the keys that it sets."""
+    """Yields the rows of all presets: name, return that it reached, description, and the keys that it sets."""
     yield "preset", "learned here", "meaning", "what it sets"
     for name, file in files.items():
         tuned: dict[str, None] = {}
         for base in contents.based(f"preset/{name}"):
             tuned |= dict.fromkeys(key for key, _ in dotted.leaves(base.values) if not key.startswith("trainer."))
         keys = ", ".join(tuned) or "only the length of the run"
-        yield name, learned.of_preset(name), _describe("preset", file), f"Sets {keys}."
+        yield name, learning_results.of_preset(name), _describe("preset", file), f"Sets {keys}."
 
 
 def family(algo: str, contents: Contents) -> str:
@@ -179,7 +179,7 @@ def show(words: Sequence[str]) -> int:
 
 
 class Explained(NamedTuple):
-    """A composed config with its explanation."""
+    """A composed config, and what `rlrun show` prints about it."""
 
     values: dict[str, Any]
     headlines: dict[str, str]  # of the named algorithm and environment
@@ -209,8 +209,11 @@ def explained(words: Sequence[str]) -> Explained:
     headlines = {}
     for group in ("algo", "env"):
         file = sources.options(group, composer.folders).get(named.get(group, ""))
-        if file and (text := _describe(group, file)):
-            headlines[named[group]] = text
+        if file is None:
+            continue
+        headline = _describe(group, file)
+        if headline:
+            headlines[named[group]] = headline
     parts = {group: ", ".join(names) for group, names in sources.groups(composer.folders).items() if group != "algo"}
     return Explained(values, headlines, [*_rows(values, _origins(composer, choices, read), parts)])
 
@@ -246,7 +249,7 @@ def _show_space(words: Sequence[str]) -> int:
 
 
 def _show_submission(words: Sequence[str]) -> Sequence[str]:
-    """Prints the settings of `submit=<name>`. Returns the other words."""
+    """Prints the settings of `submit=<name>`, if the words have one. Returns the other words."""
     from rlrun.cluster.submission import GROUP, chosen
 
     submission, others = chosen(words, {})
@@ -287,8 +290,8 @@ def _rows(
     for key, value in dotted.leaves(values):
         origin, meaning = origins.get(key, ("", ""))
         section = key.removesuffix(".name")
-        if section != key and section in parts:
-            meaning = meaning or f"a part, one of: {parts[section]}"
+        if not meaning and section != key and section in parts:
+            meaning = f"a part, one of: {parts[section]}"
         if value is not None and key in ("name", "preset") and origin == sources.label(sources.CONF / "train.yaml"):
             origin = "algo and env"
         yield key, dotted.show(value), origin, meaning

@@ -35,7 +35,8 @@ def clean(words: Sequence[str]) -> int:
     for place in places:
         if not Path(place).is_dir():
             raise ConfigError(f"{place}: no such folder")
-    found = list(_found([*map(Path, places)] or [RUNS]))
+    folders = [Path(place) for place in places] or [RUNS]
+    found = list(_found(folders))
     _print(found)
     runs = [run.path for run in found if not run.in_use]
     if not runs:
@@ -57,7 +58,7 @@ class Removable(NamedTuple):
 
 
 def _found(places: list[Path]) -> Iterator[Removable]:
-    """Yields the runs at or below these places that have something to remove. Names runs that cannot be read."""
+    """Yields the runs at or below these places that have something to remove. Prints those that cannot be read."""
     from rlrun import files
     from rlrun.report.runs import find
     from rlrun.run.cleaning import freed_bytes, removable
@@ -104,7 +105,8 @@ def _remove(runs: list[Path]) -> int:
     from rlrun.run import cleaning
     from rlrun.telemetry.formatting import size
 
-    freed, code = 0, 0
+    freed = 0
+    code = 0
     for path in runs:
         try:
             freed += cleaning.clean(path)

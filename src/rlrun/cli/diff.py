@@ -68,8 +68,9 @@ def _metrics(one: "StoredRun", other: "StoredRun") -> str:
     if not shared:
         return "metrics: no step in common"
     for step in shared:
-        before, now = first[step], second[step]
-        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        row = first[step]
+        other_row = second[step]
+        keys = [key for key in {**row, **other_row} if row.get(key) != other_row.get(key)]
         if keys:
             return f"metrics: differ from step {step:,} on ({', '.join(keys[:3])}{', ...' * (len(keys) > 3)})"
     return f"metrics: equal at all {len(shared)} shared steps, to {shared[-1]:,}"

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 
 from rlrun import __version__
-from rlrun.cli import lessons
+from rlrun.cli import learning_check
 from rlrun.config import sources
 from rlrun.errors import ConfigError
 from rlrun.imports import EXTRAS
@@ -41,7 +41,7 @@ def doctor(words: Sequence[str]) -> int:
         _probe()
     problems = [*_unmet("rlrun"), *_unmet("hydra-core"), *_configs()]
     if "--learn" in words:
-        problems += lessons.failed()
+        problems += learning_check.problems()
     rows = [("rlrun", __version__), ("python", f"{platform.python_version()} ({sys.executable})")]
     rows += [(name, _version(name) or "missing") for name in PACKAGES]
     try:
@@ -112,6 +112,7 @@ def _unmet(package: str) -> Iterator[str]:
 
 
 def _configs() -> Iterator[str]:
+    """Yields a line if the YAML files of rlrun are missing."""
     if not (sources.CONF / "train.yaml").is_file():
         yield f"{sources.CONF} contains no configs; reinstall rlrun"
 

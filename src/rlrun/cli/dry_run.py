@@ -27,8 +27,8 @@ def dry_run(found: Sequence["Job"]) -> int:
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
-    """As a context manager, raises RunError for an exception of an algorithm or an environment."""
+def _raising_run_errors() -> Iterator[None]:
+    """As a context manager, turns an exception of an algorithm or an environment into a RunError of one line."""
     try:
         yield
     except RlrunError:
@@ -38,7 +38,8 @@ def _one_line() -> Iterator[None]:
 
 
 def _rows(job: "Job") -> Iterator[tuple[str, str]]:
-    folder = planned(job.values)  # before torch is imported, because it may refuse the job
+    """Yields the rows of a job: name and text of each estimate."""
+    folder = planned(job.values)  # before torch is imported, because it may raise ConfigError
     from rlrun.config.schema import run_config
     from rlrun.run.dry_run import MEASURED_S, estimate, num_evaluations
     from rlrun.run.job import earlier
@@ -47,7 +48,7 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
 
     config = run_config(job.values)
     cfg = config.trainer
-    with _one_line():
+    with _raising_run_errors():
         sizes, times = estimate(config)
     path = None
     if job.values["resume"] == "auto":
@@ -82,7 +83,9 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     if times.warmup_steps:
         steps += f", the first {times.warmup_steps:,} at {number(1 / times.warmup_step)} steps/s"
     yield "time", f"{steps}; measured for {MEASURED_S:g} s"
-    if count := num_evaluations(cfg):
-        yield "", f"not included: {count:,} evaluation{'s' * (count != 1)} of {cfg.eval_episodes:,} episodes"
+    evaluations = num_evaluations(cfg)
+    if evaluations:
+        plural = "s" * (evaluations != 1)
+        yield "", f"not included: {evaluations:,} evaluation{plural} of {cfg.eval_episodes:,} episodes"
     if advice := start_hint(*times.first_update, cfg.total_steps):
         yield "hint", advice

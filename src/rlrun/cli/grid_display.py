@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.panel import Panel
 from rich.text import Text
 
-from rlrun.cli.multirun import FAILED, IN_USE, STOPPED, TRAINING, WAITING, GridJob, JobGrid
+from rlrun.cli.grid import FAILED, IN_USE, STOPPED, TRAINING, WAITING, GridJob, GridProgress
 from rlrun.errors import printable
 from rlrun.report.runs import sound
 from rlrun.telemetry.formatting import clock, number
@@ -45,7 +45,7 @@ class GridLines:
     """Prints lines without control codes, for log files and pipes."""
 
     def started(self, job: GridJob) -> None:
-        self.message(f"{job.label}: {job.words}   output: {job.command.log}")
+        self.message(f"{job.label}: {job.own_words}   output: {job.command.log}")
 
     def ended(self, job: GridJob) -> None:
         line = f"{job.label}: {job.status}"
@@ -70,7 +70,7 @@ class GridLines:
 class GridPanel:
     """A panel at the bottom of the terminal, with a row for each job. Lines scroll above it."""
 
-    def __init__(self, grid: JobGrid, terminal: "RichConsole"):
+    def __init__(self, grid: GridProgress, terminal: "RichConsole"):
         self._grid = grid
         self._screen = Screen(terminal)
 
@@ -97,7 +97,7 @@ class GridPanel:
         return grid_panel(self._grid, width, self._screen.height, glyphs)
 
 
-def open_grid_display(grid: JobGrid) -> GridDisplay:
+def open_grid_display(grid: GridProgress) -> GridDisplay:
     """Returns the form of console that fits stdout."""
     replace_unknown_letters()
     terminal = terminal_of_stdout()
@@ -106,7 +106,7 @@ def open_grid_display(grid: JobGrid) -> GridDisplay:
     return GridPanel(grid, terminal)
 
 
-def grid_panel(grid: JobGrid, width: int, height: int, glyphs: Glyphs) -> Panel:
+def grid_panel(grid: GridProgress, width: int, height: int, glyphs: Glyphs) -> Panel:
     """Returns a panel of at most `width` columns, with as many jobs as a terminal of `height` lines has room for.
 
     When all jobs have ended, it has no rows, because the table of the results follows.
@@ -122,8 +122,8 @@ def grid_panel(grid: JobGrid, width: int, height: int, glyphs: Glyphs) -> Panel:
     return framed(lines, f"grid of {len(grid.jobs)} jobs", printable(", ".join(folders)), width, glyphs)
 
 
-def _grid_head(grid: JobGrid, width: int, glyphs: Glyphs) -> Iterator[Text]:
-    yield bar(grid.done, width, glyphs)
+def _grid_head(grid: GridProgress, width: int, glyphs: Glyphs) -> Iterator[Text]:
+    yield bar(grid.fraction_done, width, glyphs)
     ended = sum(not job.is_open for job in grid.jobs)
     counts = Text.assemble((f"{ended}", "bold"), (f" of {len(grid.jobs)} jobs", "dim"))
     if grid.failed:
@@ -134,8 +134,8 @@ def _grid_head(grid: JobGrid, width: int, glyphs: Glyphs) -> Iterator[Text]:
 
 
 def _shown(jobs: Sequence[GridJob], room: int) -> list[GridJob]:
-    """Returns at most `room` jobs in their order: those at work, then those that failed, then the latest to end, then
-    the next to start."""
+    """Chooses at most `room` jobs: those that train now first, then failed ones, then other ended ones from the last,
+    then waiting ones. Returns them in the order of the grid."""
     ended = [job for job in reversed(jobs) if not job.is_open]
     ranked = [job for job in jobs if job.status in (TRAINING, IN_USE)]
     ranked += sorted(ended, key=lambda job: job.status not in (FAILED, STOPPED))
@@ -147,7 +147,7 @@ def _shown(jobs: Sequence[GridJob], room: int) -> list[GridJob]:
 def _cells(job: GridJob) -> tuple[str, ...]:
     """Returns the cells of a job, one for each of HEADER."""
     if job.run is None:
-        return (job.status, "", "", "", "", "", job.words)
+        return (job.status, "", "", "", "", "", job.own_words)
     view = job.run.view
     latest, best, left = "", "", ""
     if found := view.eval or view.train:
@@ -156,4 +156,4 @@ def _cells(job: GridJob) -> tuple[str, ...]:
         best = number(view.best[0])
     if job.status == TRAINING:
         left = clock(view.left_s(view.speed))
-    return (job.status, f"{view.done:.0%}", f"{view.step:,}", latest, best, left, job.words)
+    return (job.status, f"{view.done:.0%}", f"{view.step:,}", latest, best, left, job.own_words)

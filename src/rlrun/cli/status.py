@@ -58,25 +58,29 @@ def status(words: Sequence[str]) -> int:
 def _row(run: "StoredRun") -> tuple[str, ...]:
     from rlrun.telemetry.formatting import clock, number
 
-    state, left, ago = run.state, "", ""
+    state = run.state
+    left = ""
+    ago = ""
     if run.state == "running":
-        left, ago = clock(_left_s(run)), clock(_ago_s(run))
+        left = clock(_left_s(run))
+        ago = clock(_ago_s(run))
     elif run.summary.get("status") == "failed":
         state += " (failed)"
     step = f"{run.step:,}"
     if run.state == "resumable":
-        at = _last_snapshot(run)
-        if at not in (None, run.step):
-            step += f" (resumes at {at:,})"
-    shown = ""
-    for key in ("train/return_mean", "eval/return_mean"):
+        snapshot_step = _last_snapshot(run)
+        if snapshot_step is not None and snapshot_step != run.step:
+            step += f" (resumes at {snapshot_step:,})"
+    last_return = ""
+    for key in ("train/return_mean", "eval/return_mean"):  # evaluations, if there are any
         value = run.last(key)
         if value is not None:
-            shown = number(value)
+            last_return = number(value)
     host = run.host
     if host == socket.gethostname():
         host = ""
-    return state, f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}", step, shown, left, ago, host, str(run.path)
+    progress = f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}"
+    return state, progress, step, last_return, left, ago, host, str(run.path)
 
 
 def _last_snapshot(run: "StoredRun") -> int | None:

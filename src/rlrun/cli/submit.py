@@ -1,4 +1,4 @@
-"""Starts the jobs of `rlrun train` where the user said: submit=local, slurm or ray."""
+"""Starts the jobs of `rlrun train` where the user chose with submit=local, slurm or ray."""
 
 import sys
 import time
@@ -10,8 +10,8 @@ from typing import Any
 from rlrun import lock
 from rlrun.cli import main
 from rlrun.cli.columns import print_columns
+from rlrun.cli.grid import IN_USE, TRAINING, WAITING, GridJob, GridProgress
 from rlrun.cli.grid_display import GridDisplay, open_grid_display
-from rlrun.cli.multirun import IN_USE, TRAINING, WAITING, GridJob, JobGrid
 from rlrun.cluster import Cluster, Command
 from rlrun.cluster.local import LocalConfig
 from rlrun.cluster.ray import RayConfig
@@ -21,7 +21,7 @@ from rlrun.config.jobs import Job
 from rlrun.errors import printable
 
 POLL_S = 0.05
-PLACES = ("run_dir", "resume")  # words that a submitted job gets, so that it goes on when it is started again
+OURS = ("run_dir", "resume")  # settings that are set for each job, so that the same command continues its run
 REFUSED = {"submit.driver": "is a setting of `rlrun sweep`, whose driver starts runs"}
 
 
@@ -32,7 +32,7 @@ def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str
     commands = _commands(jobs, config_dirs)
     cluster = submission.cluster(main)
     if isinstance(submission.cfg, LocalConfig):
-        return _train_all(JobGrid(jobs, commands), cluster, submission.cfg.workers)
+        return _train_all(GridProgress(jobs, commands), cluster, submission.cfg.workers)
     try:
         id = cluster.submit(commands)
     finally:
@@ -48,12 +48,14 @@ def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str
 
 
 def _commands(jobs: Sequence[Job], config_dirs: Sequence[str]) -> list[Command]:
-    """Returns the command of each job. Each job has the folder of its run from now on."""
-    options = [word for folder in config_dirs for word in ("--config-dir", folder)]
+    """Returns the command of each job, which names the folder of its run."""
+    options: list[str] = []
+    for folder in config_dirs:
+        options += ["--config-dir", folder]
     commands: dict[str, Command] = {}
     for job in jobs:
         path = _folder(job.values, commands)
-        words = [word for word in job.words if word.partition("=")[0] not in PLACES]
+        words = [word for word in job.words if word.partition("=")[0] not in OURS]
         words += [f"run_dir={literal(str(path))}", "resume=auto"]
         log = path.with_name(f"{path.name}.log")
         commands[str(path)] = Command(str(path), ["train", *words, *options], log)
@@ -77,8 +79,8 @@ def _folder(values: dict[str, Any], taken: Container[str]) -> Path:
             return path
 
 
-def _train_all(grid: JobGrid, cluster: Cluster, workers: int) -> int:
-    """Trains all jobs, so many at a time, and prints a table of their results. Returns the exit code."""
+def _train_all(grid: GridProgress, cluster: Cluster, workers: int) -> int:
+    """Trains all jobs, `workers` at a time, and prints the table of results. Returns the exit code."""
     display = open_grid_display(grid)
     try:
         try:
@@ -90,15 +92,15 @@ def _train_all(grid: JobGrid, cluster: Cluster, workers: int) -> int:
         raise
     finally:
         cluster.close()
-    heading, *rows = grid.rows()
-    if any(row[-1] for row in rows):
-        print_columns([heading, *rows])
+    results = grid.results()
+    if any(row[-1] for row in results[1:]):  # some job has a run
+        print_columns(results)
     print(f"{len(grid.jobs)} jobs, {grid.failed} failed, {grid.elapsed_s:.0f} s")
     return 1 if grid.failed else 0
 
 
 def _run(jobs: Sequence[GridJob], cluster: Cluster, workers: int, display: GridDisplay) -> None:
-    """Runs the commands of the jobs until all have ended, so many at a time, in their order."""
+    """Runs the commands of the jobs in their order, `workers` at a time, until all have ended."""
     waiting = deque(jobs)
     running: dict[str, GridJob] = {}
     while waiting or running:
@@ -119,7 +121,8 @@ def _run(jobs: Sequence[GridJob], cluster: Cluster, workers: int, display: GridD
 
 
 def _is_free(job: GridJob, display: GridDisplay) -> bool:
-    """Returns whether no process trains the run of a job, as one may after an earlier command was killed."""
+    """Returns whether no process trains the run of a job. One may be left by an earlier command that was killed. Shows
+    once that the job waits for it."""
     holder = lock.holder(job.path)
     if holder is not None and job.status == WAITING:
         job.status = IN_USE

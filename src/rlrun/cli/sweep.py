@@ -99,7 +99,7 @@ def _resume(words: Sequence[str]) -> int:
 
 
 def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None") -> int:
-    """Runs a sweep to its end, or submits its driver. Returns the exit code. words: those of the command."""
+    """Runs a sweep to its end, or submits its driver. Returns the exit code. words: after `rlrun sweep`."""
     from rlrun import lock
     from rlrun.sweep.display import open_display
     from rlrun.sweep.view import SweepView
@@ -176,8 +176,8 @@ def _replay(words: Sequence[str]) -> int:
     if trials.winner is None:
         raise ConfigError(f"{path}: has no winner yet")
     winner = trials.trials[trials.winner]
-    furthest = max(job.rung for job in winner.results)
-    job = min(job for job in winner.results if job.rung == furthest)
+    last_rung = max(job.rung for job in winner.results)
+    job = min(job for job in winner.results if job.rung == last_rung)  # that of the first environment and seed
     runs = planned.runs()
     target = path / "replay"
     if target.exists():
@@ -186,17 +186,18 @@ def _replay(words: Sequence[str]) -> int:
     code = train([*runs.words_to_end(job, winner, target), *runs.pause_words(job)])
     if code:
         return code
-    before, after = (Store(run).load().digest for run in (runs.path(job), target))
-    print(printable(f"{target}: digest {after}"))
-    if before != after:
-        print(printable(f"error: {runs.path(job)} has another digest: {before}"), file=sys.stderr)
+    expected = Store(runs.path(job)).load().digest
+    digest = Store(target).load().digest
+    print(printable(f"{target}: digest {digest}"))
+    if digest != expected:
+        print(printable(f"error: {runs.path(job)} has another digest: {expected}"), file=sys.stderr)
         return 1
     print(printable(f"equal to {runs.path(job)}"))
     return 0
 
 
 def _stop(words: Sequence[str]) -> int:
-    """Stops the driver of a sweep, wherever it works, and waits for it. Returns the exit code."""
+    """Stops the driver of a sweep, on any machine, and waits until it has ended. Returns the exit code."""
     from rlrun import lock
     from rlrun.cli import settings
     from rlrun.sweep import folder as sweeps
@@ -234,6 +235,7 @@ def _conclude(path: Path, trials: "Trials") -> int:
 
 
 def _headline(winner: "Trial", trials: "Trials") -> str:
+    """Returns the result of a sweep in one line."""
     from rlrun.telemetry.formatting import number
 
     score = winner.fresh_score()

@@ -78,7 +78,7 @@ class FollowedRun:
         return self._rows.step
 
     def read(self) -> Iterator[Row]:
-        """Yields the new rows with their current keys. The caller shows them to the view."""
+        """Yields the new rows with the current names of their keys. The caller passes them to the view."""
         num_files = self._rows.num_files
         found = self._rows.read()
         if self._rows.num_files > num_files:  # the run was resumed, maybe with more steps and an earlier clock
@@ -102,7 +102,7 @@ def _follow(path: Path) -> None:
 
 
 def _ending(path: Path, view: View, step: int) -> list[str]:
-    """Returns lines about the end of a run. step: step of its last row; a summary of an earlier step is outdated."""
+    """Returns lines about the end of a run. step: step of its last row. A summary of an earlier step is outdated."""
     summary = RunDir.summary_of(path)
     status = summary.get("status")
     figures: dict[str, Any] = sound(summary)
@@ -120,14 +120,15 @@ def _ending(path: Path, view: View, step: int) -> list[str]:
 class NewRows:
     """Reads the rows of a metrics file that were added since the previous call.
 
-    A resume replaces the file and repeats some steps; rows up to the last step that was read are skipped then.
+    When a run resumes, it replaces the file and repeats some steps. Rows of steps that were read before are skipped.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.step = -1
-        self.inode, self.position = 0, 0
-        self.num_files = 0  # how many files of this name were read
+        self.inode = 0
+        self.position = 0
+        self.num_files = 0  # number of files of this name that were read, one after another
 
     def read(self) -> list[Row]:
         """Returns the new rows. Returns [] if there is no file yet. Raises ConfigError if a line is too long."""
@@ -136,9 +137,10 @@ class NewRows:
         except FileNotFoundError:
             return []
         with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if found.st_ino != self.inode or found.st_size < self.position:
-                self.inode, self.position = found.st_ino, 0
+            status = os.fstat(descriptor)
+            if status.st_ino != self.inode or status.st_size < self.position:
+                self.inode = status.st_ino
+                self.position = 0
                 self.num_files += 1
             file.seek(self.position)
             lines = self._complete(file)

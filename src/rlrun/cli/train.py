@@ -1,9 +1,9 @@
-"""`rlrun train`: compose and check all jobs first, then train a single one here, or start them with a cluster."""
+"""Implements `rlrun train`: checks all jobs, then trains a single one here or starts them in a cluster."""
 
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun import dotted
@@ -86,7 +86,7 @@ def train(args: Sequence[str]) -> int:
     if submission.name == "local":
         check_jobs(found)
     else:
-        check_jobs(found, device="auto")  # the job's machine has other devices
+        check_jobs(found, device="auto")  # the machine that trains a job may have other devices
     return submit.start(found, submission, options.config_dir)
 
 
@@ -132,11 +132,10 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
 
 
 def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
-    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder. Says if presets are unequal.
+    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder. Prints which presets differ.
 
-    changes: of all configs.
+    changes: values that replace those of all configs.
     """
-    from rlrun.cli.multirun import unequal_presets
     from rlrun.config.jobs import for_all
     from rlrun.config.schema import run_config
     from rlrun.run.lifecycle import check
@@ -149,7 +148,28 @@ def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
         print(printable(line), file=sys.stderr)
 
 
+def unequal_presets(jobs: Sequence["Job"]) -> Iterator[str]:
+    """Yields a line for each environment in which some jobs have a preset and others have none. Jobs with a typed
+    preset are not compared."""
+    algos: dict[str, dict[str | None, str]] = {}  # environment -> preset -> the algorithm of its first job
+    for job in jobs:
+        typed = dict(word.split("=", 1) for word in job.words if "=" in word)
+        if "preset" not in typed:
+            algos.setdefault(job.values["env"]["id"], {}).setdefault(job.values["preset"], typed["algo"])
+    for env, found in algos.items():
+        presets = [preset for preset in found if preset is not None]
+        if None not in found or not presets:
+            continue
+        first = presets[0]
+        line = f"{env}: algo={found[first]} has preset {first}, algo={found[None]} has none, so their settings differ"
+        line += "; preset=none makes them equal"
+        if len(presets) == 1:
+            line += f", and so does preset={first} if algo={found[None]} has its keys"
+        yield line
+
+
 def _print(found: Sequence["Job"], package: str | None) -> int:
+    """Prints the config of each job, or a section of it. Returns the exit code."""
     import yaml
 
     for i, job in enumerate(found):
@@ -161,7 +181,9 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
         text = f"{dotted.show(tree)}\n"
         if isinstance(tree, dict):
             text = yaml.safe_dump(tree, sort_keys=False)
-        print("---\n" * (i > 0) + text, end="")
+        if i > 0:
+            print("---")
+        print(text, end="")
     return 0
 
 

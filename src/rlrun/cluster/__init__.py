@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 Main = Callable[[Sequence[str]], int]
 """Runs `rlrun *words` and returns its exit code: `rlrun.cli.main`.
 
-A cluster is below the commands. It is handed this function, or starts the programs `rlrun.cli.server` and
+Clusters must not import `rlrun.cli`. They receive this function, or start the programs `rlrun.cli.server` and
 `rlrun.cli.task`."""
 
 
@@ -23,14 +23,14 @@ class Ended(NamedTuple):
     """A command that is no longer queued or running."""
 
     name: str
-    exit_code: int | None  # None: it ended without a code, or unseen
+    exit_code: int | None  # None if it is not known
 
 
 class Cluster(Protocol):
-    """Starts `rlrun` commands. Only words travel; a command's results are the files that it writes."""
+    """Starts `rlrun` commands. It transfers only their words; the results are the files that commands write."""
 
     def submit(self, commands: Sequence[Command]) -> str:
-        """Starts or queues commands, several as one array if the cluster has arrays. Returns their id, as text."""
+        """Starts or queues commands; several are one job array if the cluster has them. Returns their id as text."""
 
     def adopt(self, commands: Sequence[Command]) -> list[str]:
         """Returns the names of commands that an earlier process submitted one by one, and that are queued or running.

@@ -26,7 +26,7 @@ class LocalConfig:
 
 
 def local() -> Cluster:
-    """Returns the fastest way to start commands on this system."""
+    """Returns the cluster of this machine that starts commands fastest on this system."""
     if sys.platform == "linux":
         return Forks()
     return Processes()
@@ -85,7 +85,7 @@ class Processes(Local):
         self._processes = {}
 
 
-def started_server() -> subprocess.Popen[bytes]:
+def start_server() -> subprocess.Popen[bytes]:
     """Starts `cli/server.py`."""
     return subprocess.Popen(
         [sys.executable, "-m", "rlrun.cli.server"],
@@ -94,18 +94,18 @@ def started_server() -> subprocess.Popen[bytes]:
 
 
 class Forks(Local):
-    """Has the commands started by one `cli/server.py`, which imports torch only once."""
+    """Requests commands from one process of `cli/server.py`, which imports torch once and forks for each command."""
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[bytes] | None = None
         self._running: list[str] = []
-        self._partial = b""  # of the server's next line
+        self._partial = b""  # beginning of the server's next line
 
     def start(self, command: Command) -> None:
         if self._server is None:
-            self._server = started_server()
+            self._server = start_server()
         self._running.append(command.name)
-        with contextlib.suppress(BrokenPipeError):  # `ended` reports it
+        with contextlib.suppress(BrokenPipeError):  # `ended` reports that the server was killed
             self._send({"name": command.name, "words": command.words, "log": str(command.log)})
 
     def ended(self) -> list[Ended]:

@@ -53,6 +53,7 @@ class Ray(Scheduler):
 
         super().__init__()
         self.cfg = cfg
+        self._ray = ray
         try:
             ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
         except Exception as error:  # Ray raises plain exceptions, too
@@ -62,67 +63,60 @@ class Ray(Scheduler):
             ) from None
 
     def start(self, commands: Sequence[Command]) -> str:
-        import ray
-
         for command in commands:
-            runner = ray.remote(Runner).options(
-                name=f"{label(command.log)}@{secrets.token_hex(4)}",  # the actor of an earlier rung may still end
-                lifetime="detached", max_restarts=-1, num_cpus=self.cfg.cpus, num_gpus=self.cfg.gpus,
+            # a unique name, because the actor of an earlier rung may still exist
+            name = f"{label(command.log)}@{secrets.token_hex(4)}"
+            runner = self._ray.remote(Runner).options(
+                name=name, lifetime="detached", max_restarts=-1, num_cpus=self.cfg.cpus, num_gpus=self.cfg.gpus,
             )  # fmt: skip
             log = str(command.log.absolute())
             runner.remote(command.words, log, os.getcwd())
         return title(commands)
 
     def queued(self) -> set[str] | None:
-        import ray
-
-        return {name.rpartition("@")[0] for name in ray.util.list_named_actors()}
+        return {name.rpartition("@")[0] for name in self._ray.util.list_named_actors()}
 
     def interrupt(self) -> None:
-        import ray
-
         labels = set(map(label, self.logs.values()))
         actors: list[Any] = []
-        for name in ray.util.list_named_actors():
+        for name in self._ray.util.list_named_actors():
             if name.rpartition("@")[0] in labels:
-                with contextlib.suppress(ValueError):  # it has just ended
-                    actors.append(ray.get_actor(name))
+                with contextlib.suppress(ValueError):  # the actor has just left
+                    actors.append(self._ray.get_actor(name))
         answers = [actor.interrupt.remote() for actor in actors]
         if answers:
-            ray.wait(answers, num_returns=len(answers), timeout=INTERRUPT_S)
-        for actor in actors:  # one that has not started never answers
-            ray.kill(actor)
+            self._ray.wait(answers, num_returns=len(answers), timeout=INTERRUPT_S)
+        for actor in actors:  # also those that Ray has not started, which do not answer
+            self._ray.kill(actor)
         self.logs = {}
 
     def close(self) -> None:
-        import ray
-
         if self.cfg.address == LOCAL:
             self.interrupt()
-        ray.shutdown()
+        self._ray.shutdown()
 
 
 class Runner:
-    """An actor that runs one command in a process of its own, and leaves when the command has ended."""
+    """An actor that runs one command in a process of its own, and leaves the cluster when the command has ended."""
 
     def __init__(self, words: list[str], log: str, folder: str):
         import ray
 
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rlrun.cli.task", log, *words],
+            [sys.executable, "-P", "-m", "rlrun.cli.task", log, *words],  # -P: import nothing from the current folder
             cwd=folder, stdin=subprocess.DEVNULL, start_new_session=os.name == "posix",
         )  # fmt: skip
         self.itself = ray.get_runtime_context().current_actor
-        threading.Thread(target=self.leave, daemon=True).start()
+        threading.Thread(target=self.leave_after_command, daemon=True).start()
 
-    def leave(self) -> None:
-        """Waits for the command. Then ends this actor, which is not started again."""
+    def leave_after_command(self) -> None:
+        """Waits until the command has ended. Then ends this actor; Ray does not restart an actor that is killed."""
         import ray
 
         self.process.wait()
         ray.kill(self.itself)
 
     def interrupt(self) -> None:
-        """Lets the command write a snapshot, and waits until it has ended."""
+        """Interrupts the command, which writes a snapshot, and waits until it has ended."""
         self.process.terminate()
         self.process.wait()

@@ -1,7 +1,7 @@
-"""Commands that are queued by a scheduler, which may start them hours later and on other machines.
+"""Commands that a scheduler queues and starts, maybe hours later and on other machines.
 
-Such a command is known to its scheduler by the path of its log, and to the file system by the file of its exit code.
-Both outlive the process that submitted it. All machines must share the folder of the runs.
+In the queue, a command has the path of its log as its name. When it ends, it writes its exit code to a file beside the
+log. Both outlive the process that submitted the command. All machines must share the folder of the runs.
 """
 
 import math
@@ -15,16 +15,16 @@ from rlrun.cluster import Command, Ended
 from rlrun.cluster.task import exit_code, exit_file
 from rlrun.errors import RunError
 
-POLL_S = 10.0  # between two queries of the queue, which many users share
+POLL_S = 10.0  # shortest time between two queries of the queue, which many users share
 
 
 def label(log: Path) -> str:
-    """Returns what a command is called in the queue: the absolute path of its log without the ending."""
+    """Returns the name of a command in the queue: the absolute path of its log without the ending."""
     return str(log.absolute().with_suffix(""))
 
 
 def title(commands: Sequence[Command]) -> str:
-    """Returns what commands are called that are queued together: the label of a single one, else their folder."""
+    """Returns the name of commands that are queued together: the label of a single one, or the folder of several."""
     labels = [label(command.log) for command in commands]
     if len(labels) == 1:
         return labels[0]
@@ -35,8 +35,8 @@ class Scheduler(ABC):
     """Base of the clusters that queue commands."""
 
     def __init__(self) -> None:
-        self.logs: dict[str, Path] = {}  # of commands that have not ended, by name
-        self.queried = -math.inf
+        self.logs: dict[str, Path] = {}  # logs of submitted and adopted commands that have not ended, by name
+        self.queried = -math.inf  # time of the last query of the queue
 
     @abstractmethod
     def start(self, commands: Sequence[Command]) -> str:
@@ -67,7 +67,7 @@ class Scheduler(ABC):
         return list(found)
 
     def ended(self) -> list[Ended]:
-        lost = self._lost()  # before the codes are read: a command writes its code before it leaves the queue
+        lost = self._lost()  # before the codes are read, because a command writes its code before it leaves the queue
         codes = {name: exit_code(log) for name, log in self.logs.items()}
         found = [Ended(name, code) for name, code in codes.items() if code is not None or name in lost]
         for name, _ in found:

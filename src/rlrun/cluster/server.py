@@ -1,4 +1,4 @@
-"""Runs commands in forks of a process that has imported torch and composed a config, so that a command starts soon.
+"""Runs commands in forks of a process that has imported torch and composed a config, so that they start quickly.
 
 Reads one JSON object per line from stdin: {"name": ..., "words": [...], "log": FILE} starts a command, and
 {"interrupt": true} interrupts all and ends this process when they have ended. Writes {"name": ..., "exit_code": ...} to
@@ -26,26 +26,27 @@ def serve(main: Main) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which sends a request
     _warm_up()
     running: dict[int, str] = {}
-    waiting = b""
-    is_open, interrupted = True, False
-    while is_open and not (interrupted and not running):
+    partial = b""  # of the next line
+    is_open = True
+    is_interrupted = False
+    while is_open and (running or not is_interrupted):
         if select.select([0], [], [], POLL_S)[0]:
             received = os.read(0, 1 << 16)
             is_open = bool(received)
-            *lines, waiting = (waiting + received).split(b"\n")
+            *lines, partial = (partial + received).split(b"\n")
             for request in map(json.loads, lines):
                 if "interrupt" in request:
-                    interrupted = True
+                    is_interrupted = True
                     for pid in running:
                         os.kill(pid, signal.SIGINT)
                 else:
-                    running[_started(main, request)] = request["name"]
+                    running[_fork(main, request)] = request["name"]
         for pid, code in _ended(running):
             print(json.dumps({"name": running.pop(pid), "exit_code": code}), flush=True)
 
 
 def _warm_up() -> None:
-    """Imports modules and fills caches that each command would import and fill again."""
+    """Imports the modules and fills the caches that all commands need."""
     import rlrun.run.lifecycle  # noqa: F401  imports torch
     from rlrun.config.jobs import jobs
 
@@ -54,9 +55,9 @@ def _warm_up() -> None:
     gc.freeze()  # a collection in a fork would copy the memory that it shares
 
 
-def _started(main: Main, request: dict[str, Any]) -> int:
-    """Forks a command and returns its process id."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)  # until the command has a handler; else it could be lost
+def _fork(main: Main, request: dict[str, Any]) -> int:
+    """Starts a command in a fork and returns its process id."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)  # an interrupt waits until the command has a handler
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPT)
@@ -79,7 +80,8 @@ def _started(main: Main, request: dict[str, Any]) -> int:
 
 
 def _ended(running: dict[int, str]) -> list[tuple[int, int]]:
-    """Returns process id and exit code of the commands that have ended; a signal gives a negative code."""
+    """Returns process id and exit code of the commands that have ended. The code of a command that a signal killed is
+    negative."""
     found = []
     for pid in running:
         done, status = os.waitpid(pid, os.WNOHANG)

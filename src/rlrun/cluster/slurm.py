@@ -26,11 +26,12 @@ from rlrun.settings import NonNegativeInt, PositiveInt, config
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
-# Of submitit's files, which jobs unpickle. A sweep's folder may be untrusted, and must not hold links.
+# Folder of submitit's files, which jobs unpickle. It is not a sweep's folder, which may be untrusted and must not hold
+# links.
 FOLDER = RUNS / ".submitit"
 MINUTES = {"m": 1, "h": 60, "d": 24 * 60}
 SIGNAL_S = 120  # from the signal to the end of a job, in which the snapshot is written
-REQUEUES = 10_000  # of a job that reaches its time limit: until its run is done
+REQUEUES = 10_000  # of a job that reaches its time limit; enough for any run
 STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,COMPLETING,REQUEUED,REQUEUE_HOLD"
 
 
@@ -66,7 +67,7 @@ class SlurmConfig:
 
     @property
     def minutes(self) -> int:
-        """The time limit."""
+        """The time limit in minutes."""
         return int(self.time[:-1]) * MINUTES[self.time[-1]]
 
 
@@ -132,7 +133,7 @@ class Slurm(Scheduler):
                 time.sleep(0.05)
 
     def _executor(self, folder: Path, name: str, count: int) -> Any:
-        """Returns submitit's executor. folder: of its scripts and files."""
+        """Returns submitit's executor for `count` commands. folder: for its files. name: of the job."""
         import submitit
 
         cfg = self.cfg

@@ -1,6 +1,6 @@
 """Where the user wants runs to be started: `submit=<name>`, with settings from conf/submit/ and the command line.
 
-These words belong to a command and not to the config of a run, because they change no result.
+These settings are not part of the config of a run, because they change no result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ CONFIGS: dict[str, Any] = {"local": LocalConfig, "slurm": SlurmConfig, "ray": Ra
 
 @dataclass(frozen=True)
 class Submission:
-    """What the user chose."""
+    """The settings of `submit=<name>`."""
 
     name: str
     words: list[str]  # as typed
@@ -44,9 +44,9 @@ class Submission:
 
 
 def chosen(words: Sequence[str], refused: Mapping[str, str]) -> tuple[Submission | None, list[str]]:
-    """Returns the submission that words choose, or None without one, and the other words.
+    """Returns the submission that the words choose, or None if they choose none, and the other words.
 
-    refused: settings that the command does not have, with the reason. Raises ConfigError with a line for each fault.
+    refused: settings that the command refuses, with the reason. Raises ConfigError with a line for each fault.
     """
     own = [word for word in words if word.partition("=")[0].partition(".")[0] == GROUP]
     others = [word for word in words if word not in own]

@@ -1,6 +1,6 @@
-"""A command that a scheduler starts. Its output goes to its log; its exit code goes to a file beside the log.
+"""Runs a command for a scheduler. Its output goes to its log, and its exit code to a file beside the log.
 
-The process that submitted it may have ended long ago.
+The process that submitted the command may have ended long ago.
 """
 
 import contextlib

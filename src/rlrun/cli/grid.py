@@ -1,8 +1,8 @@
-"""The jobs of a grid: how far each is, and the table of their results."""
+"""The jobs of a grid, `rlrun train -m`: their progress, and the table of their results."""
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,39 +17,23 @@ from rlrun.run.signals import CODES
 from rlrun.rundir import CONFIG, RunDir
 from rlrun.telemetry.formatting import number
 
-WAITING, IN_USE, TRAINING, FAILED, STOPPED = "waiting", "in use", "training", "failed", "stopped"
+WAITING = "waiting"
+IN_USE = "in use"  # not started, because a process of an earlier command trains the run
+TRAINING = "training"
+FAILED = "failed"
+STOPPED = "stopped"  # by a signal
 GOOD = ("done", "paused")  # statuses of runs that have ended as their config says
-
-
-def unequal_presets(jobs: Sequence[Job]) -> Iterator[str]:
-    """Yields a line for each environment in which some jobs have a preset and others have none, unless it was typed."""
-    algos: dict[str, dict[str | None, str]] = {}  # by environment and preset, the algorithm of the first job
-    for job in jobs:
-        typed = dict(word.split("=", 1) for word in job.words if "=" in word)
-        if "preset" not in typed:
-            algos.setdefault(job.values["env"]["id"], {}).setdefault(job.values["preset"], typed["algo"])
-    for env, found in algos.items():
-        presets = [preset for preset in found if preset is not None]
-        if None not in found or not presets:
-            continue
-        line = (
-            f"{env}: algo={found[presets[0]]} has preset {presets[0]}, algo={found[None]} has none, so their settings"
-        )
-        line += " differ; preset=none makes them equal"
-        if len(presets) == 1:
-            line += f", and so does preset={presets[0]} if algo={found[None]} has its keys"
-        yield line
 
 
 @dataclass
 class GridJob:
-    """A job of a grid: its command, and what is known of its run."""
+    """A job of a grid: its command, and the progress of its run."""
 
-    label: str  # `job 1 of 6`
-    words: str  # those that not all jobs share
-    command: Command
+    label: str  # such as `job 1 of 6`
+    own_words: str  # the words that not all jobs share, for display
+    command: Command  # its name is the folder of the run
     status: str = WAITING
-    run: FollowedRun | None = None  # once the run has a config
+    run: FollowedRun | None = None  # None until the run has a config
 
     @property
     def path(self) -> Path:
@@ -62,7 +46,7 @@ class GridJob:
         return self.status in (WAITING, IN_USE, TRAINING)
 
     @property
-    def done(self) -> float:
+    def fraction_done(self) -> float:
         """The fraction of the job that is done, 0 to 1."""
         if not self.is_open:
             return 1.0
@@ -77,7 +61,7 @@ class GridJob:
         return {}
 
     def read(self) -> None:
-        """Shows the new rows of the run to its view."""
+        """Updates the view of the run with its new log rows."""
         with contextlib.suppress(ConfigError, OSError):  # the process of the run may remove its folder
             if self.run is None and (self.path / CONFIG).is_file():
                 self.run = FollowedRun(self.path)
@@ -86,10 +70,10 @@ class GridJob:
                     self.run.view.add(row)
                     self.run.view.move(row["step"])
 
-    def row(self) -> tuple[str, ...]:
-        """Returns the row of a job that has ended in the table of results."""
+    def result(self) -> tuple[str, ...]:
+        """Returns the row of this job, which has ended, in the table of results."""
         if not (self.path / CONFIG).is_file():
-            return (self.words, "no run", "", "", "", "")
+            return (self.own_words, "no run", "", "", "", "")
         self.read()
         step = 0
         if self.run is not None:
@@ -99,7 +83,7 @@ class GridJob:
         for key in ("final_return", "best_return"):
             value = figures.get(key)
             returns.append("" if value is None else number(value))
-        return (self.words, self.status, f"{figures['step']:,}", *returns, str(self.path))
+        return (self.own_words, self.status, f"{figures['step']:,}", *returns, str(self.path))
 
     def end(self, ended: Ended) -> str:
         """Records the end of the job. Returns why it failed, or "" if it did not."""
@@ -108,26 +92,28 @@ class GridJob:
         if code == 0:
             status = self.summary().get("status")
             if status not in GOOD:
-                return "its process ended before the run"  # an environment may end it
+                return "its process exited without an error before the run was done"  # an environment may do this
             self.status = status
             return ""
         if code in CODES.values():
             self.status = STOPPED
         if code is None:
-            return "the process that started it was killed"
+            return "its exit code is not known, because the process that started it was killed"
         if code < 0:
             return f"its process was killed by signal {-code}"
         return last_error(self.command.log)
 
 
-class JobGrid:
-    """The jobs of a grid, in their order."""
+class GridProgress:
+    """The progress of all jobs of a grid."""
 
     def __init__(self, jobs: Sequence[Job], commands: Sequence[Command]):
-        """commands: of the jobs."""
-        shared = set.intersection(*(set(job.words) for job in jobs))
+        """commands: one for each job."""
+        shared = set(jobs[0].words)
+        for job in jobs:
+            shared &= set(job.words)
         self.jobs: list[GridJob] = []
-        for place, (job, command) in enumerate(zip(jobs, commands, strict=True), 1):
+        for place, (job, command) in enumerate(zip(jobs, commands, strict=True), start=1):
             own = [word for word in job.words if word not in shared] or job.words
             self.jobs.append(GridJob(f"job {place} of {len(jobs)}", printable(" ".join(own)), command))
         self._started = time.monotonic()
@@ -139,9 +125,9 @@ class JobGrid:
         return time.monotonic() - self._started
 
     @property
-    def done(self) -> float:
-        """The fraction of all jobs that is done, about."""
-        return sum(job.done for job in self.jobs) / len(self.jobs)
+    def fraction_done(self) -> float:
+        """The mean over all jobs of the fraction that is done."""
+        return sum(job.fraction_done for job in self.jobs) / len(self.jobs)
 
     @property
     def failed(self) -> int:
@@ -150,11 +136,11 @@ class JobGrid:
 
     @property
     def training(self) -> list[GridJob]:
-        """The jobs at work."""
+        """The jobs that train now."""
         return [job for job in self.jobs if job.status == TRAINING]
 
     def left_s(self) -> float | None:
-        """Returns the seconds left at the speed of the runs at work, about, or None if it is unknown."""
+        """Returns the seconds left, estimated from the speed of the runs that train now; None if no speed is known."""
         views = [job.run.view for job in self.training if job.run is not None]
         speeds = [view.speed / view.total_steps for view in views if view.speed > 0]
         if speeds:
@@ -163,9 +149,8 @@ class JobGrid:
             return 0.0
         if not self._speed or not views:
             return None
-        return (1 - self.done) * len(self.jobs) / (self._speed * len(self.training))
+        return (1 - self.fraction_done) * len(self.jobs) / (self._speed * len(self.training))
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Returns a heading and a row for each job: the words not shared by all jobs, status, steps, final and best
-        return, and folder of the run."""
-        return [("job", "status", "steps", "final", "best", "run"), *(job.row() for job in self.jobs)]
+    def results(self) -> list[tuple[str, ...]]:
+        """Returns the table of results: a heading, and a row for each job."""
+        return [("job", "status", "steps", "final", "best", "run"), *(job.result() for job in self.jobs)]

@@ -1,4 +1,7 @@
-"""What algorithms have learned: a summary of the evaluations in docs/learning, which `./scripts/learning` writes."""
+"""The returns that algorithms have reached, for `rlrun list`: a summary of the evaluations in docs/learning.
+
+`./scripts/learning` writes the summary, learning_results.json.
+"""
 
 import json
 from collections.abc import Mapping
@@ -7,17 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE = Path(__file__).with_suffix(".json")
-SHOWN = 2  # environments per algorithm
+SHOWN = 2  # number of environments that are shown for an algorithm
 
 
-class Learned(NamedTuple):
+class LearningResult(NamedTuple):
     """The result of training one algorithm in one environment."""
 
     env: str
     final: str  # interquartile mean of the last evaluations of all seeds
     steps: int
     seeds: int
-    settings: str  # words beyond the preset, or empty
+    settings: str  # settings besides those of the preset, as typed; may be empty
 
     def __str__(self) -> str:
         text = f"{self.final} after {self.steps:,} steps, {self.seeds} seed{'s' * (self.seeds > 1)}"
@@ -27,15 +30,16 @@ class Learned(NamedTuple):
 
 
 @cache
-def results() -> Mapping[str, list[Learned]]:
+def results() -> Mapping[str, list[LearningResult]]:
     """Returns the results of each algorithm, those of the longest runs first."""
     runs = json.loads(FILE.read_text())["runs"]
-    found = {algo: [Learned(**one) for one in results] for algo, results in runs.items()}
+    found = {algo: [LearningResult(**one) for one in results] for algo, results in runs.items()}
     return {algo: sorted(results, key=lambda one: -one.steps) for algo, results in found.items()}
 
 
 def of_preset(name: str) -> str:
-    """Returns what the preset `<algo>-<env>` reached, in stored runs or as a page of docs/ says, or "not measured"."""
+    """Returns as text what the preset `<algo>-<env>` reached in stored runs, or else according to a page of docs/, or
+    "not measured"."""
     algo, _, env = name.partition("-")
     for result in results().get(algo, ()):
         if result.env == env:
@@ -45,7 +49,7 @@ def of_preset(name: str) -> str:
 
 
 def of_algorithm(name: str) -> str:
-    """Returns what an algorithm reached in the longest runs, or how else it was tested."""
+    """Returns as text what an algorithm reached in its longest runs, or without stored runs, how it was tested."""
     found = results().get(name, [])
     if found:
         shown = [f"{result.env} {result.final}" for result in found[:SHOWN]]

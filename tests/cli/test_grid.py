@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from rlrun.cli import main
+from rlrun.cli.grid import FAILED, STOPPED, TRAINING, GridJob, GridProgress
 from rlrun.cli.grid_display import GridLines, grid_panel
-from rlrun.cli.multirun import FAILED, STOPPED, TRAINING, GridJob, JobGrid, unequal_presets
+from rlrun.cli.train import unequal_presets
 from rlrun.cluster import Command, Ended
 from rlrun.config.jobs import Job, jobs
 from rlrun.rundir import RunDir
@@ -23,11 +24,11 @@ def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def grid_of(*words: str) -> JobGrid:
+def grid_of(*words: str) -> GridProgress:
     """Returns a grid whose jobs have not started, with the folders runs/0, runs/1, ..."""
     found = jobs([*PAIR, *words], multirun=True)
     paths = [Path("runs", f"{place}") for place in range(len(found))]
-    return JobGrid(found, [Command(str(path), [], Path(f"{path}.log")) for path in paths])
+    return GridProgress(found, [Command(str(path), [], Path(f"{path}.log")) for path in paths])
 
 
 def ran(job: GridJob, rows: list[dict[str, float]] = [], **summary: object) -> None:  # noqa: B006
@@ -48,7 +49,7 @@ def test_grid_has_a_row_for_every_job() -> None:
     ran(grid.jobs[2], [{"step": 512, "wall_s": 1.0}])
     for job, code in zip(grid.jobs, (0, 1, -9, 2), strict=True):
         job.end(Ended(job.command.name, code))
-    assert grid.rows() == [
+    assert grid.results() == [
         ("job", "status", "steps", "final", "best", "run"),
         ("seed=0", "done", "4,096", "30.00", "1,234", "runs/0"),
         ("seed=1", "failed", "2,048", "", "21.50", "runs/1"),
@@ -58,8 +59,8 @@ def test_grid_has_a_row_for_every_job() -> None:
 
 
 def test_grid_names_a_job_by_the_words_that_not_all_jobs_share() -> None:
-    assert [job.words for job in grid_of("seed=0,1", "name=x").jobs] == ["seed=0", "seed=1"]
-    assert [job.words for job in grid_of("seed=0").jobs] == ["algo=ppo env=CartPole seed=0"]
+    assert [job.own_words for job in grid_of("seed=0,1", "name=x").jobs] == ["seed=0", "seed=1"]
+    assert [job.own_words for job in grid_of("seed=0").jobs] == ["algo=ppo env=CartPole seed=0"]
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,12 @@ def test_grid_names_a_job_by_the_words_that_not_all_jobs_share() -> None:
     [
         (0, {"status": "done"}, "done", ""),
         (0, {"status": "paused"}, "paused", ""),
-        (0, {"status": "stopped"}, FAILED, "its process ended before the run"),
-        (0, {}, FAILED, "its process ended before the run"),
+        (0, {"status": "stopped"}, FAILED, "its process exited without an error before the run was done"),
+        (0, {}, FAILED, "its process exited without an error before the run was done"),
         (1, {"status": "failed"}, FAILED, "NaN in loss"),
         (143, {"status": "stopped"}, STOPPED, "NaN in loss"),
         (-9, {}, FAILED, "its process was killed by signal 9"),
-        (None, {}, FAILED, "the process that started it was killed"),
+        (None, {}, FAILED, "its exit code is not known, because the process that started it was killed"),
     ],
 )
 def test_grid_job_ends_with_its_exit_code_and_summary(
@@ -84,7 +85,7 @@ def test_grid_job_ends_with_its_exit_code_and_summary(
     assert (job.end(Ended("runs/0", code)), job.status) == (why, status)
 
 
-def shown(grid: JobGrid, width: int = 70, height: int = 40) -> list[str]:
+def shown(grid: GridProgress, width: int = 70, height: int = 40) -> list[str]:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(grid_panel(grid, width, height, UNICODE))
     return [line.strip("│ ") for line in console.file.getvalue().splitlines()]

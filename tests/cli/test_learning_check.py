@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlrun.cli import doctor, lessons, main
-from rlrun.cli.lessons import Lesson
+from rlrun.cli import doctor, learning_check, main
+from rlrun.cli.learning_check import LearningCheck
 
 TINY = "env=CartPole algo.loop.episodes=1"
 
@@ -14,7 +14,7 @@ def test_doctor_trains_agents_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lessons, "LESSONS", [Lesson(f"algo=cem {TINY}", 100, 5.0)])
+    monkeypatch.setattr(learning_check, "CHECKS", [LearningCheck(f"algo=cem {TINY}", 100, 5.0)])
     monkeypatch.setattr(doctor, "_unmet", lambda package: [])
     assert main(["doctor", "--learn"]) == 0
     out = capsys.readouterr().out
@@ -27,7 +27,9 @@ def test_doctor_reports_an_agent_that_does_not_learn(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        lessons, "LESSONS", [Lesson(f"algo=cem {TINY}", 100, 501.0), Lesson("algo=nop env=Nothing", 100, 0.0)]
+        learning_check,
+        "CHECKS",
+        [LearningCheck(f"algo=cem {TINY}", 100, 501.0), LearningCheck("algo=nop env=Nothing", 100, 0.0)],
     )
     assert main(["doctor", "--learn"]) == 1
     out = capsys.readouterr().out
@@ -37,5 +39,5 @@ def test_doctor_reports_an_agent_that_does_not_learn(
 
 @pytest.mark.slow
 def test_agents_of_the_doctor_learn(capsys: pytest.CaptureFixture[str]) -> None:
-    assert lessons.failed() == []
-    assert capsys.readouterr().out.count(": return ") == len(lessons.LESSONS)
+    assert learning_check.problems() == []
+    assert capsys.readouterr().out.count(": return ") == len(learning_check.CHECKS)
