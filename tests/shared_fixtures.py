@@ -1,0 +1,118 @@
+"""Fixtures that several folders use: environments and loops that are closed after the test."""
+
+import multiprocessing.util
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toys
+from fake_slurm import HOME, FakeSlurm
+from forks import forked
+from toys import NOT_NORMALIZED
+
+from rlrun.config.schema import run_config
+from rlrun.core.loop import Loop
+from rlrun.envs.config import EnvConfig
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.run.assemble import build_loop
+
+Values = dict[str, Any]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hides measurements and self-test verdicts of this machine from the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def temporary_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Creates temporary folders among those of pytest, which removes them, also if a worker of the tests is killed."""
+    multiprocessing.util.get_temp_dir()  # elsewhere, because it is removed when the process ends, after those of pytest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_toys(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
+    """Lets the workers share the toys that they compose."""
+    if worker_id != "master":
+        toys.SHARED = tmp_path_factory.getbasetemp().parent / "toys"
+        toys.SHARED.mkdir(exist_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def the_same_draws() -> None:
+    """Seeds the global generators, so that a test without its own seed always draws the same numbers."""
+    torch.default_generator.manual_seed(0)  # torch.manual_seed also formats a stack, for devices
+    np.random.seed(0)
+
+
+@pytest.fixture
+def build() -> Iterator[Callable[[Values], Loop]]:
+    """Returns a loop built from composed values; its first episodes have begun unless begin=False."""
+    made = []
+
+    def one(values: Values, begin: bool = True) -> Loop:
+        made.append(build_loop(run_config(values)))
+        if begin:
+            made[-1].begin()
+        return made[-1]
+
+    yield one
+    for loop in made:
+        loop.env.close()
+
+
+@pytest.fixture
+def make_env() -> Iterator[Callable[..., VectorEnv]]:
+    """`make_env("rlrun/Counter-v0", num_envs, kwargs={"length": 3})`."""
+    made = []
+
+    def one(id: str, num_envs: int = 1, seed: int = 0, **given: Any) -> VectorEnv:
+        base: Values = {
+            "backend": "sync",
+            "kwargs": {},
+            "task_kwargs": {},
+            "eval_kwargs": {},
+            "wrappers": {},
+            "normalize": NOT_NORMALIZED,
+            "timeout_s": 10.0,
+        }
+        base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
+        base |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}}
+        made.append(VectorEnv.make(EnvConfig(id=id, num_envs=num_envs, **(base | given)), np.random.SeedSequence(seed)))
+        return made[-1]
+
+    yield one
+    for env in made:
+        env.close()
+
+
+@pytest.fixture
+def forks() -> Iterator[None]:
+    """Grids, sweeps and the checks of spaces fork this process instead of starting Python."""
+    with forked():
+        yield
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm]:
+    """A scheduler that commands of this process and of its children find, in an empty current folder."""
+    fake = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{fake.bin}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(HOME, str(fake.folder))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"), prepend=os.pathsep)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield fake
+    fake.close()
