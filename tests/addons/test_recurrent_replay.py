@@ -24,7 +24,7 @@ from rlrun.settings import registry
 from rlrun.types import MASK, Spec, Step
 
 Build = Callable[..., Loop]
-ENVS, LENGTH, BURN_IN, STEPS, GAMMA = 3, 4, 3, 50, 0.9
+ENVS, LENGTH, BURN_IN, STEPS, GAMMA = 3, 4, 3, 30, 0.9
 VECTOR = spaces.Box(-1, 1, (2,), np.float32)
 NESTED = spaces.Dict({"x": VECTOR, MASK: spaces.MultiBinary(2)})
 
@@ -83,7 +83,7 @@ def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: StateLayout,
 @pytest.mark.parametrize("start", ["stored", "zero"])
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("space", [VECTOR, NESTED], ids=["vector", "masked dict"])
-@pytest.mark.parametrize("capacity", [STEPS, 20], ids=["kept", "overwritten"])
+@pytest.mark.parametrize("capacity", [STEPS, 12], ids=["kept", "overwritten"])
 def test_recurrent_replay_rows_equal_a_plain_unroll(
     start: str, n_step: int, space: spaces.Space, capacity: int
 ) -> None:

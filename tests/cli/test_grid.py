@@ -139,6 +139,7 @@ def test_grid_in_a_pipe_has_lines_for_start_and_end(capsys: pytest.CaptureFixtur
     ]
 
 
+@pytest.mark.usefixtures("forks")
 def test_grid_with_resume_auto_continues_its_runs():
     words = ["train", "-m", *PAIR, "preset=none", "seed=0,1", "name=grid", "resume=auto", "logger=[]"]
     small = ["env.num_envs=2", "algo.loop.rollout_steps=8", "trainer.total_steps=64", "trainer.eval_every=0"]

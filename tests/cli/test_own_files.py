@@ -292,6 +292,7 @@ def test_parts_of_a_file_are_listed(workplace: Path, capsys: Any) -> None:
     assert "file_climber" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_sweep_trains_a_file_beside_a_name(workplace: Path) -> None:
     assert main(["train", "-m", "algo=./file_algo.py,cem", "env=./file_env.py:Line", *QUIET]) == 0
     assert sorted(path.name for path in Path("runs").glob("*-*")) == ["cem-Line", "file_climber-Line"]

@@ -51,9 +51,9 @@ def test_sweep_is_continued_after_a_kill(
     assert f"error: {HOME} is in use by pid {killed.pid}" in capsys.readouterr().err
     killed.send_signal(signal.SIGKILL)
     begun, _ = killed.communicate(timeout=60)
-    last = command("sweep", "resume", str(HOME), "workers=1")
-    output, _ = last.communicate(timeout=200)
-    assert last.returncode == 0 and "continues after 2 of 2 trials" in output, output
+    assert main(["sweep", "resume", str(HOME), "workers=1"]) == 0
+    output = capsys.readouterr().out
+    assert "continues after 2 of 2 trials" in output, output
     assert "best of 2 trials" in output and "measured again with 1 fresh seeds" in begun + output
 
     events = [*journal.read(HOME / "journal.jsonl")]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_slurm import FakeSlurm
+from faults.rows.processes import Child
 
 from rlrun.cli import main
 from rlrun.cluster import Command, Ended, scheduler
@@ -24,6 +25,7 @@ SWEEP = ["sweep", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=400"
          "trainer.eval_episodes=2", "algo.learning_rate=log(1e-2,1)", "seeds=1", "rungs=[1]", "winners=0",
          "submit=slurm"]  # fmt: skip
 HOME = Path("runs/sweeps/q_learning-FrozenLake")
+pytestmark = pytest.mark.usefixtures("forks")  # for the checks of spaces
 
 
 class KilledError(Exception):
@@ -160,14 +162,14 @@ def test_pending_run_of_a_killed_driver_is_not_submitted_twice(
     assert [event["event"] for event in journal.read(HOME / "journal.jsonl")] == ["asked", "scored", "won"]
 
 
-def test_stopped_sweep_leaves_no_jobs(slurm: FakeSlurm) -> None:
+def test_stopped_sweep_leaves_no_jobs(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.slots = 1
     words = [*SWEEP, "trainer.total_steps=1e9", "trials=2", "workers=2", "submit.driver=here"]
-    driver = subprocess.Popen([sys.executable, "-m", "rlrun", *words], env=os.environ, stderr=subprocess.DEVNULL)
+    driver = Child(words, tmp_path / "driver.log")
     slurm.wait(lambda: sorted(slurm.jobs().values()) == ["PENDING", "RUNNING"])
     slurm.wait(lambda: len(list(HOME.glob("trials/*/metrics.jsonl"))) == 1)
     assert main(["sweep", "stop", str(HOME)]) == 0
-    assert driver.wait() == 130
+    assert driver.finish() == 130, driver.said()
     assert slurm.wait_for_end() == ["FAILED", "CANCELLED"]
     (run,) = HOME.glob("trials/*/summary.json")
     assert json.loads(run.read_text())["status"] == "stopped"

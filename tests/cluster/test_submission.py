@@ -103,6 +103,7 @@ def test_grid_trains_several_runs_at_a_time_and_prints_a_table(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux")
+@pytest.mark.usefixtures("forks")
 def test_interrupted_grid_interrupts_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

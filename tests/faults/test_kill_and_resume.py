@@ -82,7 +82,7 @@ class Process:
 class Fork:
     """One `rlrun` command in a fork of this process, which has imported torch. Its output goes to a file in a folder.
 
-    It cannot show that a command answers signals as it starts Python, so one run is of processes.
+    It cannot show that a command answers signals as it starts Python, so those of one run that receive signals do.
     """
 
     def __init__(self, folder: Path, *command: str):
@@ -129,11 +129,10 @@ def a_new_row(run: Path) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_resume_after_kill_and_signals_equals_the_uninterrupted_run(name: str, tmp_path: Path) -> None:
-    start: Callable[..., Process | Fork] = partial(Fork, tmp_path)
-    if name == "ppo":
-        start = Process
+    fork = partial(Fork, tmp_path)
+    start: Callable[..., Process | Fork] = Process if name == "ppo" else fork
     alone, disturbed = tmp_path / "alone", tmp_path / "disturbed"
-    undisturbed = start("train", *RUNS[name], f"run_dir={alone}")
+    undisturbed = fork("train", *RUNS[name], f"run_dir={alone}")
 
     process = start("train", *RUNS[name], f"run_dir={disturbed}")
     code, _ = process.signal_when(signal.SIGKILL, (disturbed / "snapshots" / "LATEST").exists)
@@ -149,7 +148,7 @@ def test_resume_after_kill_and_signals_equals_the_uninterrupted_run(name: str, t
         assert stopped["status"] == "stopped"
         assert snapshot(disturbed)["header"]["step"] == stopped["step"]
 
-    code, output = start("resume", str(disturbed)).finish()
+    code, output = fork("resume", str(disturbed)).finish()
     assert code == 0 and ", exact" in output, output
     code, output = undisturbed.finish()
     assert code == 0, output
