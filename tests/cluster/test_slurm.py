@@ -111,7 +111,7 @@ def test_run_of_a_submission_is_found_again_by_resume_auto(
 
 
 def test_refused_submission_has_one_line(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["algo=q_learning", "env=FrozenLake", "submit=slurm", "submit.partition=full"]
+    words = ["algo=q_learning", "env=FrozenLake", "env.selftest=off", "submit=slurm", "submit.partition=full"]
     assert main(["train", *words]) == 1
     assert capsys.readouterr().err == "error: sbatch: error: invalid partition specified: full\n"
 
