@@ -32,7 +32,11 @@ STEP = "        self.optim.step(actor_loss + critic_loss - self.cfg.ent_coef * e
 RETURN = "        return self.learn(flat(rollout | targets))\n"
 ALGO = {
     "no learning": (STEP, "", "3 updates changed nothing in the agent"),
-    "not finite": ("0.5 * average(error**2, weight)", "average(error, weight) / 0", "update returns loss/critic="),
+    "not finite": (
+        "0.5 * masked_mean(error**2, weight)",
+        "masked_mean(error, weight) / 0",
+        "update returns loss/critic=",
+    ),
     "exploring in evaluation": ("if not explore:", "if self.cfg.gamma < 0:", "with explore=False"),
     "state in act": (
         "        dist = self.policy(obs)\n        if",
@@ -51,8 +55,8 @@ ALGO = {
         "agent.updates is 6, but 3 after a resume; a number that changes must be a buffer",
     ),
     "a loss that broadcasts": (
-        "average(error**2, weight)",
-        "average(error[:, None], weight)",
+        "masked_mean(error**2, weight)",
+        "masked_mean(error[:, None], weight)",
         "must have the same shape",
     ),
     "a metric that is a float": (RETURN, "        return {'loss/q': 0.5}\n", "the metric loss/q is a float; update"),
