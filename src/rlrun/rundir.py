@@ -212,7 +212,7 @@ def read_json(path: Path) -> dict[str, object]:
     """Returns a small JSON file of a run, or {} if it does not exist. Raises ConfigError if it is not JSON."""
     try:
         return parse_json(files.read(path, files.JSON_BYTES), path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # `init_from` may name a file
         return {}
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None

@@ -1,10 +1,12 @@
 """Jobs that are composed from the words after `rlrun train`, and every error message about these words."""
 
+import random
 import subprocess
 import sys
 
 import pytest
 
+from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 
@@ -379,3 +381,13 @@ def test_sweep_reports_the_first_job_with_a_fault():
 
 def test_sweep_reports_a_fault_of_all_jobs_once():
     assert faults(*PAIR, "seed=0,1", "sed=1", multirun=True) == ["sed: unknown key; did you mean seed?"]
+
+
+def test_literal_text_composes_to_itself() -> None:
+    draw = random.Random(0)
+    pieces = [*"${}\\'\" ,[:=#", "seed", "${", "${seed}", "\\${name}", "${oc.env:HOME}"]
+    texts = ["a${seed}b", "x/../${env.id}", "\\${seed}", "\\\\${seed}", "it's ${seed}\\"]
+    texts += ["".join(draw.choices(pieces, k=draw.randint(1, 7))) for _ in range(300)]
+    for text in texts:
+        (job,) = jobs(["algo=ppo", "env=CartPole", f"name={literal(text)}"])
+        assert job.values["name"] == text

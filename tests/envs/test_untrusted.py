@@ -12,7 +12,7 @@ import yaml
 from rlrun import memory
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
-from rlrun.config.reach import names_file
+from rlrun.config.reach import names_file, names_module
 from rlrun.config.schema import run_config
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.saving import verdicts
@@ -117,15 +117,21 @@ def test_an_environment_without_arguments_is_not_tried(monkeypatch: Any) -> None
         ("kwargs", {"files": {"/etc/passwd": 1}}, "files./etc/passwd", "env.kwargs.files./etc/passwd=1"),
         ("eval_kwargs", {"model": "~x"}, "model", "'env.eval_kwargs.model=~x'"),
         ("kwargs", {"render_mode": "human"}, "render_mode", "env.kwargs.render_mode=human"),
+        ("kwargs", {"env_id": "some.module:Id-v0"}, "env_id", "env.kwargs.env_id=some.module:Id-v0"),
     ],
 )
-def test_files_and_windows_must_be_typed_again(section: str, values: Any, key: str, word: str) -> None:
+def test_files_modules_and_windows_must_be_typed_again(section: str, values: Any, key: str, word: str) -> None:
     cfg = config("CartPole", **{section: values})
     with pytest.raises(ConfigError) as refused:
         check_environment(cfg, {})
     (line,) = refused.value.faults
     assert line.endswith(f"add {word}")
     untrusted.check_typed_again({section: values}, cfg.id, {f"env.{section}.{key}": "typed"})
+
+
+def test_names_of_modules_have_identifiers_before_the_colon() -> None:
+    assert names_module("module:Id-v0") and names_module("some.module:Id")
+    assert not any(map(names_module, ("Id-v0", "12:30", ":Id", "a b:c")))
 
 
 def test_names_of_files_are_paths_and_what_is_there(tmp_path: Path, monkeypatch: Any) -> None:

@@ -79,6 +79,14 @@ def test_weights_may_come_from_a_file_by_their_names(build: Build, tmp_path: Pat
     assert equal(dict(fresh.agent.critic.named_parameters()), dict(trained.agent.critic.named_parameters()))
 
 
+def test_a_run_may_start_from_a_file(build: Build, tmp_path: Path) -> None:
+    trained = train(build(toy("sac")), 2)
+    file = saved(trained, tmp_path / "run") / "snapshots" / step_name(trained.steps) / "agent.safetensors"
+    _, fresh = build_new(run_config(toy("sac", seed=9) | {"init_from": str(file)}))
+    fresh.env.close()
+    assert equal(weights(fresh), weights(trained))
+
+
 def test_parts_may_start_from_different_sources(build: Build, tmp_path: Path) -> None:
     """The actor from a run, the critic and its target from a file."""
     trained, other = train(build(toy("sac")), 2), train(build(toy("sac", seed=5)), 2)

@@ -184,6 +184,33 @@ def test_run_that_reaches_outside_does_not_start_even_if_the_texts_of_its_sweep_
     assert fault in str(refused.value) and not (tmp_path / "RAN").exists()
 
 
+@pytest.mark.parametrize("env", ["${name}", "\\${name}", "x\\${env.id}"])
+def test_reference_in_the_name_of_an_environment_is_text(
+    env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = swept(tmp_path / "a", "name=x/../../../OUTSIDE")
+    content = yaml.safe_load((folder / SWEEP).read_text())
+    content["runs"] = {env: content["runs"]["FrozenLake"]}
+    (folder / SWEEP).write_text(yaml.safe_dump(content))
+    runs = stored(folder, []).runs()
+    job, trial = RungJob(0, 0, env, 0), Trial(0, [], {}, [env], 1)
+    runs.check(job, trial)
+    (composed,) = jobs(runs.command(job, trial)[1:])
+    assert composed.values["run_dir"] == str(runs.path(job))
+    assert "${" in composed.values["run_dir"]
+
+
+def test_run_of_a_stored_sweep_with_a_folder_elsewhere_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = replace(typed(), confirmed=Confirmed([])).runs()
+    monkeypatch.setattr("rlrun.sweep.runs.literal", lambda value: f"'{value}/../../${{name}}'")
+    with pytest.raises(ConfigError, match=r"run_dir=.*: must be "):
+        runs.check(RungJob(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))
+
+
 VALUES = [
     ("plugins", ["./evil.py"], f"plugins: {CODE} 'plugins=[./evil.py]'"),
     ("env.id", "./evil.py:Env", f"env: {CODE} env=./evil.py:Env"),

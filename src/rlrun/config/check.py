@@ -13,6 +13,7 @@ OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sect
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
+ESCAPED = re.compile(r"(?<!\\)(\\\\)*\\\$\{")  # \${ after pairs of backslashes, which stands for the text ${
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # a value's full key; any other ${...} may call a resolver
 LARGEST = 100_000  # limit of letters and entries in a config whose references have been replaced by their values
 
@@ -77,7 +78,7 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
     elif isinstance(tree, list):
         for place, value in enumerate(tree):
             yield from refused(value, f"{key}.{place}")
-    elif isinstance(tree, str) and "${" in REFERENCE.sub("", tree):
+    elif isinstance(tree, str) and "${" in REFERENCE.sub(" ", ESCAPED.sub(" ", tree)):
         yield f"{key}: {show(tree)} is not allowed; write the value itself, or refer to one, like ${{algo.gamma}}"
 
 

@@ -133,7 +133,8 @@ def literal(value: Any) -> str:
         return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
     if not isinstance(value, str) or (PLAIN.fullmatch(value) and value.lower() not in KEYWORDS):
         return dotted.show(value)
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)  # backslashes are letters, unless a quote follows them
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # OmegaConf reads \${ as ${, which refers to nothing
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", escaped)  # backslashes are letters, unless a quote follows them
     escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
     return f"'{escaped}'"
 

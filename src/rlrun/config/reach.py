@@ -72,12 +72,20 @@ def published() -> list[dict[str, str]]:
 
 
 def of_arguments(section: str, arguments: dict[str, object]) -> Iterator[Reach]:
-    """Yields the arguments of an environment or a wrapper that name a file or open a window."""
+    """Yields the arguments of an environment or a wrapper that name a file or a module, or open a window."""
     for key, value in leaves(arguments):
         if key == "render_mode" and value == "human":
             yield Reach(f"{section}.{key}", value, "opens a window")
         elif "/" in key or any(map(names_file, texts(value))):
             yield Reach(f"{section}.{key}", value, "names a file, which the environment may read")
+        elif any(map(names_module, texts(value))):
+            yield Reach(f"{section}.{key}", value, "names a module, which the environment may import")
+
+
+def names_module(text: str) -> bool:
+    """Returns whether a text could be the id of an environment in a module, `module:Id`."""
+    module = module_of(text)
+    return module is not None and all(map(str.isidentifier, module.split(".")))
 
 
 def texts(value: object) -> Iterator[str]:

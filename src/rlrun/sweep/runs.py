@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rlrun import lock
 from rlrun.cluster.task import last_error
 from rlrun.config.compose import literal
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, printable
 from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
@@ -56,10 +56,14 @@ class Runs:
         """Is called for each open job before new jobs start."""
 
     def check(self, job: RungJob, trial: Trial) -> None:
-        """Raises ConfigError if the sweep was read from disk, and the run of a job uses code, files or addresses that
-        the user has not confirmed."""
-        if self.confirmed is not None:
-            self.confirmed.check_run(self.words_to_end(job, trial, self.path(job)))
+        """Raises ConfigError if the sweep was read from disk, and the run of a job has another folder than that of the
+        job, or uses code, files or addresses that the user has not confirmed."""
+        if self.confirmed is None:
+            return
+        folder = str(self.path(job))
+        composed = self.confirmed.check_run(self.words_to_end(job, trial, self.path(job)))
+        if composed["run_dir"] != folder:
+            raise ConfigError(f"run_dir={printable(composed['run_dir'])}: must be {printable(folder)}")
 
     def command(self, job: RungJob, trial: Trial) -> list[str]:
         """Returns the words after `rlrun` that train a job. If its run has begun, the same words continue it."""

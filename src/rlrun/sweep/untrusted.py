@@ -90,8 +90,8 @@ class Confirmed:
         self.typed = typed
         self._composer = Composer.of(typed)  # looks for no other plug-ins
 
-    def check_run(self, words: Sequence[str]) -> None:
-        """Raises ConfigError if the words of a run compose a config that reaches outside without being confirmed.
+    def check_run(self, words: Sequence[str]) -> Mapping[str, object]:
+        """Returns the config that the words of a run compose. Raises ConfigError if it reaches outside unconfirmed.
 
         To be called before the run starts, because `rlrun train` trusts its words.
         """
@@ -100,6 +100,7 @@ class Confirmed:
             _check([Reach("plugins", plugins, CODE)], self.typed)
         (job,) = jobs_of(words, self._composer)
         _check(_reaches(job.values), self.typed)
+        return job.values
 
 
 def _check(found: Iterable[Reach], typed: Sequence[str]) -> None:
