@@ -67,7 +67,7 @@ def importances(
     than `FEWEST` trials have are left out.
 
     learns: whether the search learns from scores. Its later trials are better, and close to each other in all keys, so
-    that a key without influence seems to have one; therefore scores are ranked and permuted within blocks only.
+    that a key without influence seems to have one; therefore ranks are centred and permuted within blocks.
     """
     scored: list[tuple[Trial, float]] = []
     for trial in trials.trials:
