@@ -142,11 +142,11 @@ def test_recurrent_replay_gradients_stop_at_burn_in() -> None:
     buffer = stored(played(net, VECTOR, 0), VECTOR, memory, 1, STEPS)
     batch = RecurrentState(memory).relabel(buffer.all())
     obs = batch["obs"]
-    for key in ("burn_in", "sequence", "hidden_state"):
+    for key in ("burn_in_obs", "sequence", "hidden_state"):
         obs[key] = obs[key].clone().requires_grad_()
     last = net(obs).view(LENGTH, len(batch["index"]), -1)[-1]
     before, seen, start = torch.autograd.grad(
-        last.sum(), [obs["burn_in"], obs["sequence"], obs["hidden_state"]], allow_unused=True
+        last.sum(), [obs["burn_in_obs"], obs["sequence"], obs["hidden_state"]], allow_unused=True
     )
     assert before is None and start is None
     assert (seen[:LENGTH].abs().sum(-1) > 0).all() and (seen[LENGTH:] == 0).all()

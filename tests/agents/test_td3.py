@@ -50,6 +50,22 @@ def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -
     torch.testing.assert_close(agent.update_critic(batch, noise)[0]["loss/critic"], sum(errors))
 
 
+def test_td3_target_action_clips_noise_and_action(build: Build) -> None:
+    agent: Any = build(toy("td3", **{"algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
+    action = torch.tensor([[0.0], [0.0], [0.0], [0.9], [-1.0], [1.0]])
+    noise = torch.tensor([[1.0], [-100.0], [2.0], [2.0], [-1.0], [-5.0]])
+    agent.target_actor.forward = lambda obs: action
+    moved = agent.next_action({"next_obs": None}, noise)
+    assert moved.flatten().tolist() == pytest.approx([0.2, -0.5, 0.4, 1.0, -1.0, 0.5])
+
+
+def test_td3_target_action_without_noise_is_that_of_the_target_actor(build: Build) -> None:
+    agent: Any = build(toy("td3", **{"algo.target_noise": 0.0, "algo.target_noise_clip": 0.0})).agent
+    action = torch.tensor([[0.3], [-1.0]])
+    agent.target_actor.forward = lambda obs: action
+    assert torch.equal(agent.next_action({"next_obs": None}, torch.full((2, 1), 7.0)), action)
+
+
 def test_td3_actor_update_changes_no_critic(build: Build) -> None:
     agent: Any = train(build(toy("td3")), 2).agent
     before = agent.critic_optim.flat.clone()

@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import FlattenInputs, concatenated, is_image
+from rlrun.networks.inputs import FlattenInputs, is_image
 
 CASES: list[tuple[str, Space, Any, list[float]]] = [
     ("box", spaces.Box(-1, 1, (3,)), [0.5, -0.5, 0.25], [0.5, -0.5, 0.25]),
@@ -73,11 +73,3 @@ def test_flatten_refuses_spaces_without_a_fixed_size() -> None:
 )
 def test_is_image_takes_bytes_with_channels_first_or_last(space: Space, expected: bool) -> None:
     assert is_image(space) == expected
-
-
-def test_concatenated_joins_two_batches_of_nested_observations() -> None:
-    obs = {"x": torch.zeros(2, 3), "more": {"y": torch.zeros(2)}}
-    others = {"x": torch.ones(1, 3), "more": {"y": torch.ones(1)}}
-    both = concatenated(obs, others)
-    assert torch.equal(both["x"], torch.tensor([[0.0] * 3, [0.0] * 3, [1.0] * 3]))
-    assert torch.equal(both["more"]["y"], torch.tensor([0.0, 0.0, 1.0]))

@@ -108,7 +108,7 @@ class RecurrentState(Addon):
         return {
             "hidden_state": hidden_state,
             "reset": num_valid == 1,
-            "burn_in": index(batch["obs"], slice(burn_in)),
+            "burn_in_obs": index(batch["obs"], slice(burn_in)),
             "sequence": mapped(prepended, first_obs, next_obs),
         }
 

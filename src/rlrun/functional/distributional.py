@@ -18,7 +18,8 @@ def project(
     atoms is split by distance; positions outside [v_min, v_max] count as the nearest end. The projection preserves
     total probability, and also the mean if no position is clipped.
     """
-    v_min, v_max = atoms[0], atoms[-1]
+    v_min = atoms[0]
+    v_max = atoms[-1]
     gap = atoms[1] - atoms[0]
     clipped = position.clamp(v_min, v_max).unsqueeze(-1)
     distance = (clipped - atoms).abs() / gap  # [..., n, atoms]
@@ -57,7 +58,8 @@ def truncated(quantiles: Tensor, dropped: int) -> Tensor:
 
     quantiles [members, ..., n] -> [..., (n - dropped) * members].
     """
-    members, n = quantiles.shape[0], quantiles.shape[-1]
+    members = quantiles.shape[0]
+    n = quantiles.shape[-1]
     pooled = quantiles.movedim(0, -2).flatten(-2)
     ascending = pooled.sort(-1).values
     return ascending[..., : (n - dropped) * members]

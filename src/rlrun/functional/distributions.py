@@ -156,7 +156,8 @@ class TruncatedNormal:
         """Returns an action [..., actions], by inversion of the distribution function."""
         below, above = self._standardised_bounds()
         p_below = torch.special.ndtr(below)
-        p = p_below + noise * (torch.special.ndtr(above) - p_below)
+        p_above = torch.special.ndtr(above)
+        p = p_below + noise * (p_above - p_below)
         action: Tensor = self.mean + self.std * torch.special.ndtri(p)
         return action.clamp(self.low, self.high)
 
@@ -175,7 +176,9 @@ class TruncatedNormal:
         return self.log_density(action).sum(-1)
 
     def _standardised_bounds(self) -> tuple[Tensor, Tensor]:
-        return (self.low - self.mean) / self.std, (self.high - self.mean) / self.std
+        below = (self.low - self.mean) / self.std
+        above = (self.high - self.mean) / self.std
+        return below, above
 
     def _log_mass(self) -> Tensor:
         """Returns log(Phi(above) - Phi(below)), from the tail in which the probabilities are small and thus precise."""
@@ -220,11 +223,13 @@ class SquashedNormal:
 
         sizes: number of dimensions of every part.
         """
-        actions, log_probs = [], []
-        for mean, log_std, part in zip(
-            self.mean.split(sizes, -1), self.log_std.split(sizes, -1), noise.split(sizes, -1), strict=True
-        ):
-            action, log_prob = SquashedNormal(mean, log_std).sample(part)
+        means = self.mean.split(sizes, -1)
+        log_stds = self.log_std.split(sizes, -1)
+        noises = noise.split(sizes, -1)
+        actions = []
+        log_probs = []
+        for mean, log_std, part_noise in zip(means, log_stds, noises, strict=True):
+            action, log_prob = SquashedNormal(mean, log_std).sample(part_noise)
             actions.append(action)
             log_probs.append(log_prob)
         return torch.cat(actions, -1), torch.stack(log_probs, -1)
@@ -352,9 +357,11 @@ class Joint:
     def sample(self, noise: Tensor) -> Tensor:
         """Returns an action, [..., decisions + actions]."""
         num_actions = self.continuous.mean.shape[-1]
-        discrete = noise[..., :-num_actions].reshape(self.discrete.parts.logits.shape)
-        continuous = noise[..., -num_actions:]
-        return torch.cat([self.discrete.sample(discrete), self.continuous.sample(continuous)], -1)
+        discrete_noise = noise[..., :-num_actions].reshape(self.discrete.parts.logits.shape)
+        continuous_noise = noise[..., -num_actions:]
+        choices = self.discrete.sample(discrete_noise)
+        values = self.continuous.sample(continuous_noise)
+        return torch.cat([choices, values], -1)
 
     def mode(self) -> Tensor:
         """Returns the most likely action, [..., decisions + actions]."""

@@ -1,6 +1,10 @@
-"""Returns and advantages. Time is the first dimension; `terminated` stops bootstrapping, `done` stops summing.
+"""Returns and advantages of transitions [time, ...], one row for each timestep.
 
-Names are those of rlax: r_t and v_t belong to the timestep after the action, v_tm1 to the timestep of the action.
+The arguments of one row belong to one transition, and their names are those of rlax: v_tm1 is the value of the
+observation acted on; r_t and v_t are the reward and the value of the true successor, which is the final observation
+where an episode ended. `terminated` stops bootstrapping; `done`, terminated or truncated, stops sums over rows. A
+tensor `gamma` holds one discount for every row. In formulas, x_{t+1} is x in the row after that of x_t, and lambda is
+`gae_lambda` or `trace_lambda`.
 """
 
 import torch
@@ -23,20 +27,20 @@ def td_error(
     terminated: Tensor,
     gamma: float | Tensor,
 ) -> Tensor:
-    """Returns delta_t = r_t + gamma v_t - v_tm1, without the bootstrap where the episode terminated."""
+    """Returns delta_t = r_t + gamma v_t (1 - terminated_t) - v_tm1."""
     return r_t + gamma * v_t * ~terminated - v_tm1
 
 
 def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
-    """Returns y_t = x_t + decay_t * y_{t+1}, with y_T = x_T; both [time, ...].
+    """Returns y_t = x_t + decay_t y_{t+1}, with y_t = x_t in the last row; x_t and decay_t are [time, ...].
 
-    Computed by doubling (Hillis and Steele, 1986), which takes log2(time) vector operations instead of `time`. After
-    each round, y_t sums over twice as many timesteps as before, and decay_t is the factor of the first timestep that
-    y_t does not include.
+    Computed by doubling (Hillis and Steele, 1986), which takes log2(time) vector operations instead of `time`. Every
+    round doubles `span`, the number of rows that y of a row sums. `decay` of a row is the factor of the first row that
+    its sum does not reach.
     """
     y = x_t
     decay = decay_t
-    span = 1  # timesteps that y sums
+    span = 1
     length = x_t.shape[0]
     while span < length:
         y_start = y[:-span] + decay[:-span] * y[span:]
@@ -61,9 +65,7 @@ def gae(
         delta_t = r_t + gamma v_t (1 - terminated_t) - v_tm1
         A_t = delta_t + gamma lambda (1 - done_t) A_{t+1}
 
-    v_tm1: value of the observation acted on. v_t: value of its true successor, the final observation where an episode
-    ended. done: terminated or truncated. A truncated step bootstraps, but no advantage flows across it. gamma: one
-    number, or that of every row.
+    A truncated step bootstraps from v_t, but A_t sums no row of the next episode.
     """
     delta = td_error(r_t, v_tm1, v_t, terminated, gamma)
     not_done = (~done).to(r_t.dtype)
@@ -79,17 +81,16 @@ def td_lambda(
     gamma: float | Tensor,
     trace_lambda: float,
 ) -> Tensor:
-    """Returns lambda-returns G_t (Sutton and Barto 2018, eq. 12.20); everything [time, ...], v_t and the flags as in
-    `gae`.
+    """Returns lambda-returns G_t (Sutton and Barto 2018, eq. 12.20); everything [time, ...].
 
         G_t = r_t + gamma ((1 - lambda) v_t + lambda G_{t+1})
         G_t = r_t + gamma v_t (1 - terminated_t)    where an episode or the batch ends
 
     Equal to gae + v_tm1 if v_t of every row equals v_tm1 of the next row.
     """
-    not_done = ~done
-    not_done[-1] = False
-    trace = trace_lambda * not_done.to(r_t.dtype)
+    has_next = ~done
+    has_next[-1] = False  # the batch ends
+    trace = trace_lambda * has_next.to(r_t.dtype)
     bootstrap = gamma * v_t * ~terminated * (1 - trace)
     return reverse_recurrence(r_t + bootstrap, gamma * trace)
 
@@ -101,8 +102,10 @@ def monte_carlo(
     done: Tensor,
     gamma: float | Tensor,
 ) -> Tensor:
-    """Returns discounted sums of the rewards to the end of the episode; bootstraps with v_t where an episode is
-    truncated or the batch ends."""
+    """Returns discounted sums of the rewards to the end of the episode, [time, ...].
+
+    Where an episode is truncated or the batch ends, gamma v_t stands for the rewards that follow.
+    """
     return td_lambda(r_t, v_t, terminated, done, gamma, 1.0)
 
 
@@ -117,19 +120,17 @@ def compare_through(
 ) -> Tensor:
     """Returns compare-through targets (TAAC; arXiv 2104.06521); everything [time, ...].
 
-        G_t = r_t + gamma G_{t+1}                       while stored and current policy keep the trajectory
-        G_t = r_t + gamma v_t (1 - terminated_t)        if one of them replaces it, or an episode or the batch ends
+        G_t = r_t + gamma G_{t+1}                   if the same trajectory of actions goes on in the next row
+        G_t = r_t + gamma v_t (1 - terminated_t)    if a switch replaces it there, or an episode or the batch ends
 
-    switch_tm1: whether the trajectory was replaced before the action of a row, as stored. switch_t: whether the current
-    policy replaces the trajectory at the successor of a row. v_t and the flags as in `gae`; `done` is also true for a
-    row that the next one does not follow.
+    At every timestep TAAC's switch keeps or replaces the trajectory that its actions follow, such as a repeated action.
+    switch_tm1: whether it replaced the trajectory before the action of a row was chosen, as stored. switch_t: whether
+    it replaces the trajectory at the successor of a row under the current policy. `done` is also true where the next
+    row is not the next timestep.
     """
-    bootstraps = switch_t | done
-    bootstraps[:-1] |= switch_tm1[1:]
-    bootstraps[-1] = True
-    keeps = (~bootstraps).to(r_t.dtype)
-    bootstrap = gamma * v_t * ~terminated * (1 - keeps)
-    return reverse_recurrence(r_t + bootstrap, gamma * keeps)
+    ends = switch_t | done
+    ends[:-1] |= switch_tm1[1:]
+    return monte_carlo(r_t, v_t, terminated, ends, gamma)
 
 
 def n_step(
@@ -144,9 +145,12 @@ def n_step(
 
         G^n_t = r_t + gamma r_{t+1} + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n-1}
 
-    Computed from the Monte Carlo returns G_t. If no episode ends in the n steps, G^n_t and G_t share n rewards, and
+    Computed from the Monte Carlo returns G_t. If no episode ends in the n rows, G^n_t and G_t have the same first n
+    rewards, and
 
         G^n_t = G_t - gamma^n (G_{t+n} - v_{t+n-1})
+
+    If one ends there, G^n_t = G_t.
     """
     monte_carlo_return = monte_carlo(r_t, v_t, terminated, done, gamma)
     time = len(r_t)
@@ -177,19 +181,20 @@ def vtrace(
     [time, ...].
 
         rho_t = min(rho_clip, ratio_t),  c_t = lambda min(c_clip, ratio_t)
-        vs_t = v_tm1 + rho_t delta_t + gamma c_t (1 - done_t) (vs_{t+1} - v_t)
-        advantage_t = rho_t (r_t + gamma (lambda vs_{t+1} + (1 - lambda) v_t) - v_tm1)
+        vs_t = v_tm1 + x_t,  x_t = rho_t delta_t + gamma c_t (1 - done_t) x_{t+1}
+        advantage_t = rho_t (r_t + gamma (1 - terminated_t) (lambda vs_{t+1} + (1 - lambda) v_t) - v_tm1)
 
-    log_ratio: log-probability of the action under the learning policy, minus that under the policy that acted. The
-    other arguments are those of `gae`. The advantage mixes vs_{t+1} and v_t by lambda, as rlax does, so advantages and
-    targets are those of GAE if both policies are equal and the clips are at least 1. In the paper, lambda is 1 there.
+    delta_t: as in `gae`. log_ratio: log-probability of the action under the learning policy, minus that under the
+    policy that acted; ratio_t is its exponential. Where an episode or the batch ends, v_t takes the place of vs_{t+1}.
+    The advantage mixes vs_{t+1} and v_t by lambda, as rlax does; the paper's advantage has vs_{t+1} alone. Advantages
+    and targets are therefore those of GAE if both policies are equal, the clips are at least 1, and v_t equals v_tm1 of
+    the next row.
     """
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
     c = trace_lambda * ratio.clamp(max=c_clip)
     delta = rho * td_error(r_t, v_tm1, v_t, terminated, gamma)
     vs = v_tm1 + reverse_recurrence(delta, gamma * c * ~done)
-    # the last successor of an episode has no target, so its value takes the place of vs_{t+1}
     next_vs = trace_lambda * vs[1:] + (1 - trace_lambda) * v_t[:-1]
     next_vs = torch.where(done[:-1], v_t[:-1], next_vs)
     next_vs = torch.cat([next_vs, v_t[-1:]])
@@ -210,10 +215,10 @@ def retrace(
     """Returns Retrace(lambda) targets for q_tm1 (arXiv 1606.02647, eq. 3 and 4); everything [time, ...].
 
         c_t = lambda min(1, ratio_t)
-        target_t = q_tm1 + delta_t + gamma c_{t+1} (1 - done_t) (target_{t+1} - q_t)
+        target_t = q_tm1 + x_t,  x_t = delta_t + gamma c_{t+1} (1 - done_t) x_{t+1}
 
-    q_tm1: value of the action taken; v_t: expected action value of the true successor under the learning policy;
-    log_ratio: as in `vtrace`.
+    q_tm1: value of the action taken. v_t: expected action value of the true successor under the learning policy.
+    delta_t: as in `gae`, with q_tm1 in the place of v_tm1. ratio_t, log_ratio: as in `vtrace`.
     """
     ratio = log_ratio.exp()
     c = trace_lambda * ratio.clamp(max=1.0)

@@ -147,7 +147,11 @@ class Tree:
         visits = self.visits[:, :size]
         discounted_total = self.discount[:, :size] * self.total[:, :size]
         q = self.reward[:, :size] + discounted_total / visits
-        low, high = bounds or (q.amin(1, keepdim=True), q.amax(1, keepdim=True))
+        if bounds is None:
+            low: Tensor | float = q.amin(1, keepdim=True)
+            high: Tensor | float = q.amax(1, keepdim=True)
+        else:
+            low, high = bounds
         span = high - low + torch.finfo(q.dtype).tiny
 
         # visits and q of the child of every action, in one gather

@@ -7,7 +7,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.functional.distributions import Categorical, Deterministic, Independent, Joint, Normal, SquashedNormal
+from rlrun.functional.distributions import Categorical, Independent, Joint, Normal, SquashedNormal
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
 from rlrun.spaces import MixedSpace
@@ -43,33 +43,34 @@ class Head(nn.Module):
         """
         if members is None:
             return self(*inputs)
-        selected = {}
-        for name, param in self.named_parameters():
-            if param.dim() != 3:  # not [members, in, out], but a parameter of a convolution or a recurrent cell
-                outputs = self(*inputs)
-                return outputs[members]
-            selected[name] = param[members]
+        params = dict(self.named_parameters())
+        if any(param.dim() != 3 for param in params.values()):  # of a convolution or a cell: not [members, in, out]
+            outputs = self(*inputs)
+            return outputs[members]
+        selected = {name: param[members] for name, param in params.items()}
         return torch.func.functional_call(self, selected, inputs)
 
 
 class ActionValues(Head):
-    """Predictions of this shape for every action, such as its value or the quantiles of its return: [batch, actions,
-    *shape], or [members, batch, actions, *shape] with members.
+    """A prediction for every action of a discrete space: [batch, actions, *shape], or [members, batch, actions, *shape]
+    with members.
+
+    shape: of one prediction; () for the value of the action, (n,) for n quantiles of its return.
     """
 
     def __init__(self, torso: nn.Module, actions: int, members: int | None = None, shape: tuple[int, ...] = ()):
         super().__init__(torso, actions * math.prod(shape), members)
-        self.shape = (actions, *shape)
+        self.row_shape = (actions, *shape)
 
     def forward(self, *inputs: Obs) -> Tensor:
         outputs = super().forward(*inputs)
-        return outputs.unflatten(-1, self.shape)
+        return outputs.unflatten(-1, self.row_shape)
 
 
 class Dueling(ActionValues):
     """Action values as the sum of a state value and advantages with mean 0 over the actions (arXiv 1511.06581, eq. 9).
 
-    Returns the shape of `ActionValues`.
+    The arguments and the shape of the output are those of `ActionValues`.
     """
 
     def __init__(self, torso: nn.Module, actions: int, members: int | None = None, shape: tuple[int, ...] = ()):
@@ -79,10 +80,11 @@ class Dueling(ActionValues):
 
     def forward(self, *inputs: Obs) -> Tensor:
         features = self.torso(*inputs)
-        value = self.value(features).unflatten(-1, (1, *self.shape[1:]))
-        advantage = self.output(features).unflatten(-1, self.shape)
-        action_dim = -len(self.shape)
-        mean_advantage = advantage.mean(action_dim, keepdim=True)
+        _, *shape = self.row_shape
+        value = self.value(features).unflatten(-1, (1, *shape))
+        advantage = self.output(features).unflatten(-1, self.row_shape)
+        actions_axis = -len(self.row_shape)
+        mean_advantage = advantage.mean(actions_axis, keepdim=True)
         return value + advantage - mean_advantage
 
 
@@ -90,7 +92,7 @@ class Value(Head):
     """V(s) or Q(s, a), depending on the inputs of the torso: [batch], or [members, batch] with members.
 
     With more than one reward column, there is one value per column: [..., columns]. With `shape`, a prediction of this
-    shape takes the place of every value: [..., *shape].
+    shape takes the place of each value: [..., *shape], or [..., columns, *shape].
     """
 
     def __init__(
@@ -101,15 +103,17 @@ class Value(Head):
         columns: int = 1,
         shape: tuple[int, ...] = (),
     ):
-        shape = in_columns(columns, shape)
-        super().__init__(torso, math.prod(shape), members, gain)
-        self.shape = shape
+        row_shape = shape
+        if columns > 1:
+            row_shape = (columns, *shape)
+        super().__init__(torso, math.prod(row_shape), members, gain)
+        self.row_shape = row_shape
 
     def forward(self, *inputs: Obs) -> Tensor:
         outputs = super().forward(*inputs)
-        if not self.shape:
+        if not self.row_shape:
             return outputs.squeeze(-1)
-        return outputs.unflatten(-1, self.shape)
+        return outputs.unflatten(-1, self.row_shape)
 
 
 class DiscreteCritic(ActionValues):
@@ -122,38 +126,23 @@ class DiscreteCritic(ActionValues):
         z = super().forward(obs)
         if action is None:
             return z
-        return of_action(z, action)
+        return gather_action(z, action)
 
 
-def of_action(z: Tensor, action: Tensor) -> Tensor:
+def gather_action(z: Tensor, action: Tensor) -> Tensor:
     """Returns the predictions for the given actions: z [members, batch, actions, *shape], action [batch] ->
     [members, batch, *shape]."""
-    further_dims = z.dim() - 2
-    index = action.view(1, -1, *[1] * further_dims)
+    _, batch, _, *shape = z.shape
+    index = action.view(1, batch, 1, *[1] * len(shape))
     return z.take_along_dim(index, 2).squeeze(2)
 
 
-def in_columns(columns: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of predictions with this number of reward columns; a single column adds no dimension."""
-    if columns == 1:
-        return shape
-    return (columns, *shape)
-
-
 class DeterministicPolicy(Head):
-    """A deterministic action in (-1, 1) per dimension, by tanh."""
+    """Actions [batch, dimensions] in (-1, 1), by tanh: a tensor, not a distribution."""
 
     def forward(self, *inputs: Obs) -> Tensor:
         outputs = super().forward(*inputs)
         return torch.tanh(outputs)
-
-
-class DeterministicActor(DeterministicPolicy):
-    """A deterministic policy as a distribution, which takes the place of a stochastic policy."""
-
-    def forward(self, *inputs: Obs) -> Deterministic:  # type: ignore[override]
-        action = super().forward(*inputs)
-        return Deterministic(action)
 
 
 class PolicyHead(Head):
@@ -165,7 +154,10 @@ class PolicyHead(Head):
 
 
 class SquashedGaussianPolicy(Head):
-    """A normal distribution squashed by tanh; its mean and standard deviation depend on the observation."""
+    """A normal distribution squashed by tanh; its mean and standard deviation depend on the observation.
+
+    actions: number of dimensions of the action.
+    """
 
     def __init__(self, torso: nn.Module, actions: int):
         super().__init__(torso, 2 * actions)
@@ -180,8 +172,8 @@ class SquashedGaussianPolicy(Head):
 class GaussianPolicy(PolicyHead):
     """A normal distribution whose mean depends on the observation, with one standard deviation per dimension.
 
-    std: standard deviation at the start. learn_std: whether it is a parameter or stays constant. tanh_mean: whether
-    tanh limits the mean to (-1, 1).
+    actions: number of dimensions of the action. std: initial standard deviation. learn_std: whether it is a parameter;
+    otherwise it stays constant. tanh_mean: whether tanh limits the mean to (-1, 1).
     """
 
     log_std: Tensor
@@ -231,14 +223,16 @@ class MixedPolicy(PolicyHead):
     """A distribution over mixed actions: independent choices, and a normal distribution with one standard deviation per
     dimension.
 
-    std: standard deviation at the start.
+    std: initial standard deviation.
     """
 
     def __init__(self, torso: nn.Module, space: MixedSpace, gain: float | None = None, std: float = 1.0):
-        self.sizes = [sum(choices(space)), space.continuous.shape[0]]
-        super().__init__(torso, sum(self.sizes), gain=gain)
+        num_logits = sum(choices(space))
+        num_means = space.continuous.shape[0]
+        super().__init__(torso, num_logits + num_means, gain=gain)
         self.space = space
-        self.log_std = nn.Parameter(torch.full((self.sizes[1],), math.log(std)))
+        self.sizes = [num_logits, num_means]
+        self.log_std = nn.Parameter(torch.full((num_means,), math.log(std)))
 
     def forward(self, obs: Obs) -> Joint:  # type: ignore[override]
         outputs = super().forward(obs)

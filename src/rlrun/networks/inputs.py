@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.functional.choices import one_hot
-from rlrun.nested import joined, mapped
 from rlrun.spaces import MixedSpace
 from rlrun.types import MASK, Obs
 
@@ -21,7 +20,9 @@ def is_image(space: Space) -> bool:
     """
     if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) not in (3, 4):
         return False
-    return channels_last(space) or (len(space.shape) == 3 and min(space.shape[1:]) >= 16)
+    if channels_last(space):
+        return True
+    return len(space.shape) == 3 and min(space.shape[1:]) >= 16
 
 
 def largest_byte(space: Any) -> float:
@@ -70,10 +71,10 @@ class FlattenInputs(nn.Module):
 
     def forward(self, x: Obs) -> Tensor:
         parts = [_flattened(leaf, part(x, path)) for path, leaf in self.leaves]
-        return beside(parts)
+        return concatenated(parts)
 
 
-def beside(parts: list[Tensor]) -> Tensor:
+def concatenated(parts: list[Tensor]) -> Tensor:
     """Returns the concatenation of vectors [..., size] along the last dimension; a single vector is not copied.
 
     Vectors [batch, size] are repeated for every member if others are [members, batch, size].
@@ -107,7 +108,8 @@ def _flattened(space: Space, x: Tensor) -> Tensor:
         case spaces.Discrete():
             return one_hot(x - int(space.start), int(space.n))
         case MixedSpace():
-            choices, continuous = x[..., : space.num_choices], x[..., space.num_choices :]
+            choices = x[..., : space.num_choices]
+            continuous = x[..., space.num_choices :]
             return torch.cat([_flattened_decisions(space.discrete, choices), continuous], -1)
     return _flattened_decisions(space, x)
 
@@ -133,13 +135,3 @@ def _flattened_decisions(space: Any, x: Tensor) -> Tensor:
     for decision, start, n in zip(decisions, space.start.flat, space.nvec.flat, strict=True):
         one_hots.append(one_hot(decision - int(start), int(n)))
     return torch.cat(one_hots, -1)
-
-
-def concatenated(obs: Obs, others: object) -> Obs:
-    """Returns two batches of observations, concatenated along the first dimension."""
-    return joined([obs, others])
-
-
-def merged(obs: Obs, time: int, batch: int) -> Any:
-    """Returns the first `time` steps of the first `batch` sequences [time, batch, ...] as [time * batch, ...]."""
-    return mapped(lambda x: x[:time, :batch].flatten(0, 1), obs)

@@ -1,7 +1,7 @@
 """Normalisation of the linear layers of a torso, for a single network or for the stacked members of an ensemble.
 
-Each class here normalises a whole `Stack` (networks/torsos.py). The stack passes its input through `inputs`, and the
-output of every linear layer through `hidden`, which also applies the activation.
+The part `network.norm`, `NoNorm` or a subclass, normalises a whole `Stack` (networks/torsos.py). The stack passes its
+input through `inputs`, and the output of every linear layer through `hidden`, which also applies the activation.
 """
 
 from collections.abc import Callable, Iterator
@@ -78,8 +78,8 @@ class BatchRenorm(NoNorm):
         return self.layers[0](x)
 
     def hidden(self, i: int, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        following = self.layers[i + 1]
-        return following(activation(x))
+        norm = self.layers[i + 1]  # layer 0 is that of the inputs
+        return norm(activation(x))
 
 
 class Standardised(nn.Module):
@@ -111,7 +111,9 @@ class Renormalised(nn.Module):
     def __init__(self, features: int, members: int | None, momentum: float, warmup: int):
         super().__init__()
         shape = stacked(features, members)
-        self.momentum, self.warmup, self.members = momentum, warmup, members
+        self.momentum = momentum
+        self.warmup = warmup
+        self.members = members
         self.scale = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
         self.register_buffer("mean", torch.zeros(shape))
@@ -132,8 +134,8 @@ class Renormalised(nn.Module):
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the mean and the variance of a batch per feature; with members, [members, 1, features]."""
         if self.members is None:
-            rows = tuple(range(x.dim() - 1))
-            return moments(x, rows)
+            all_but_features = tuple(range(x.dim() - 1))
+            return moments(x, all_but_features)
         return moments(x, (-2,), keepdim=True)
 
     def corrections(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:

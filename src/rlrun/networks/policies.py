@@ -9,8 +9,9 @@ from gymnasium import Space, spaces
 from torch import nn
 
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Deterministic
 from rlrun.networks.heads import (
-    DeterministicActor,
+    DeterministicPolicy,
     GaussianPolicy,
     Head,
     PolicyHead,
@@ -18,6 +19,7 @@ from rlrun.networks.heads import (
     stochastic_policy,
 )
 from rlrun.settings import config, register
+from rlrun.types import Obs
 
 GAIN = 0.01  # of the output layer, so that the first policy hardly depends on the observation (arXiv 2006.05990)
 
@@ -63,9 +65,14 @@ squashed_gaussian.Config = NoSettings  # type: ignore[attr-defined]
 
 
 @register("actor", "deterministic")
-def deterministic(cfg: NoSettings, torso: nn.Module, actions: int) -> Head:
-    """Returns a deterministic policy, as in DDPG."""
-    return DeterministicActor(torso, actions)
+class DeterministicActor(DeterministicPolicy):
+    """A deterministic policy, as in DDPG. It returns its action as a distribution."""
 
+    Config = NoSettings
 
-deterministic.Config = NoSettings  # type: ignore[attr-defined]
+    def __init__(self, cfg: NoSettings, torso: nn.Module, actions: int):
+        super().__init__(torso, actions)
+
+    def forward(self, *inputs: Obs) -> Deterministic:  # type: ignore[override]
+        action = super().forward(*inputs)
+        return Deterministic(action)

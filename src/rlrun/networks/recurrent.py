@@ -5,25 +5,27 @@ The observation of a recurrent torso is a dict that also holds the hidden state:
     hidden_state       [batch, size]: state before the observation, 0 where an episode starts
     next_hidden_state  [batch, size]: state after the observation, present only if it was computed already
     first              [time, batch]: only in rollouts [time, batch, ...]; True where an episode starts, which resets
-                       the state to 0
+                       the state to 0. Of the rollout's `hidden_state` [time, batch, size] only time 0 is then read
 
-Both states hold one part per recurrent torso of the agent. The state depends on observations only: a critic joins
-actions with the output of the cell. One state therefore serves the values of all actions and all ensemble members.
+Both states hold one part per recurrent torso of the agent. The state does not depend on actions, because a critic joins
+actions with the output of the cell; nor does it differ between ensemble members.
 
-Replay returns sequences [time, batch, ...] with a burn-in, which agents learn from as a flat batch of rows. Example
-with burn_in = 2, sequence_length = 3 and n_step = 1:
+Replay returns sequences [time, batch, ...] that begin with a burn-in: timesteps from which the current weights compute
+the hidden state anew. Agents learn from the other timesteps as a flat batch of rows. The observation then has the
+following entries, shown for burn_in = 2, sequence_length = 3, n_step = 1 and batch = 1:
 
     timestep             0      1   |  2      3      4      5
-                         burn_in    |  sequence ---------------
+                       burn_in_obs  |  sequence ---------------
                         no gradient |  gradient
     row_index of obs                   0      1      2
     row_index of next_obs                     1      2      3
 
-    burn_in            [burn_in, batch, ...]: observations that refresh the hidden state
-    sequence           [time, batch, ...]: observations to unroll, and the last next observation
+    hidden_state       [batch, size]: stored state before timestep 0
+    burn_in_obs        [burn_in, batch, ...]: observations of the burn-in
+    sequence           [time, batch, ...]: observations after the burn-in, with the next observations of the last rows
     row_index          [rows]: rows of `sequence.flatten(0, 1)` whose features are returned
-    reset              [burn_in + 1, batch]: True at the first valid timestep of the burn-in, or at the first timestep
-                       after the burn-in if none is valid; there the state is set to `hidden_state`
+    reset              [burn_in + 1, batch]: True where `hidden_state` replaces the state, because all timesteps before
+                       are padding: at the first timestep of the sequence that is none (mask 1)
 """
 
 import warnings
@@ -58,7 +60,7 @@ class Recurrent(Requires, nn.Module):
         burn_in: NonNegativeInt
         start: Literal["stored", "zero"]
 
-    of_agent = ("sequence_length", "burn_in", "start")  # settings that all recurrent torsos of an agent share
+    shared_settings = ("sequence_length", "burn_in", "start")  # equal for all recurrent torsos of an agent
     cell_type: type[nn.Module]
     parts: int  # number of vectors in the state of a cell, each as wide as the cell; the first is its output
 
@@ -66,12 +68,13 @@ class Recurrent(Requires, nn.Module):
         super().__init__()
         if cfg.start == "zero" and cfg.burn_in + cfg.sequence_length == 1:
             raise ConfigError(
-                "network.start=zero: needs network.sequence_length above 1, or the hidden state is always 0"
+                "network.start=zero: the hidden state is always 0 unless network.sequence_length is above 1 or "
+                "network.burn_in above 0"
             )
         obs, *others = inputs
         self.cfg = cfg
         self.encoder = auto(cfg, [obs], None)
-        self.nested = isinstance(obs, spaces.Dict)
+        self.obs_is_dict = isinstance(obs, spaces.Dict)
         self.cell = self.cell_type(self.encoder.features, cfg.features)
         upper = [self.cell_type(cfg.features, cfg.features) for _ in range(cfg.layers - 1)]
         self.upper_cells = nn.ModuleList(upper)
@@ -94,9 +97,11 @@ class Recurrent(Requires, nn.Module):
         if around.buffer is not None:
             for section in around.addons:
                 yield f"{network} with algo.{section}, which takes no sequences"
-        for role, own_of_role in own.items():
-            for key in cls.of_agent:
-                if isinstance(own_of_role, dict) and key in own_of_role:
+        for role, section in own.items():
+            if not isinstance(section, dict):  # a setting, not the section of a role
+                continue
+            for key in cls.shared_settings:
+                if key in section:
                     yield f"network.{role}.{key}: is the same for the whole agent; set network.{key}"
         if around.buffer is None and (own["burn_in"] or own["start"] == "zero"):
             yield (
@@ -109,8 +114,8 @@ class Recurrent(Requires, nn.Module):
             output = self.replayed_output(obs)
         else:
             state = self.next_state(obs)
-            last = state[..., -self.layer_size :]
-            output = last[..., : self.cfg.features]
+            last_layer = state[..., -self.layer_size :]
+            output = last_layer[..., : self.cfg.features]
         if self.join is None:
             return output
         return self.join(output, *others)
@@ -121,13 +126,13 @@ class Recurrent(Requires, nn.Module):
             return self.own_part(obs["next_hidden_state"])
         hidden_state = self.own_part(obs["hidden_state"])
         inputs: Any = obs
-        if not self.nested:
+        if not self.obs_is_dict:
             inputs = obs["obs"]
         first = obs.get("first")
-        if first is None or first.dim() < 2:
+        if first is None or first.dim() == 1:  # single timesteps, or a flattened rollout with all its states
             return self.step(self.encoder(inputs), hidden_state)
         _, batch = first.shape
-        state = hidden_state[0]
+        state = hidden_state[0]  # before the first timestep
         states = []
         for x, is_first in zip(self.encode(inputs, batch), first.unsqueeze(-1), strict=True):
             state = self.step(x, state * ~is_first)
@@ -145,13 +150,13 @@ class Recurrent(Requires, nn.Module):
     def burned_in(self, obs: Batch) -> Tensor:
         """Returns the state after the burn-in, [batch, size]."""
         hidden_state = self.own_part(obs["hidden_state"])
-        *resets, last_reset = obs["reset"].unsqueeze(-1)
+        resets = obs["reset"].unsqueeze(-1).unbind(0)
         state = hidden_state
-        if resets:
-            burn_in = self.encode(obs["burn_in"], len(hidden_state))
-            for x, reset in zip(burn_in, resets, strict=True):
+        if len(resets) > 1:
+            burn_in = self.encode(obs["burn_in_obs"], len(hidden_state))
+            for x, reset in zip(burn_in, resets[:-1], strict=True):
                 state = self.step(x, torch.where(reset, hidden_state, state))
-        return torch.where(last_reset, hidden_state, state)
+        return torch.where(resets[-1], hidden_state, state)
 
     def own_part(self, state: Tensor) -> Tensor:
         """Returns this torso's part of the hidden state of the agent."""
@@ -170,8 +175,8 @@ class Recurrent(Requires, nn.Module):
     def step(self, x: Tensor, state: Tensor) -> Tensor:
         """Returns the next state of all layers; x [batch, inputs], state [batch, size]."""
         states = []
-        for cell, cell_state in zip(self.cells(), state.split(self.layer_size, -1), strict=True):
-            next_state = self.cell_step(cell, x, cell_state)
+        for cell, layer_state in zip(self.cells(), state.split(self.layer_size, -1), strict=True):
+            next_state = self.cell_step(cell, x, layer_state)
             states.append(next_state)
             x = next_state[..., : self.cfg.features]
         return torch.cat(states, -1)
@@ -180,44 +185,57 @@ class Recurrent(Requires, nn.Module):
         """Returns the outputs of the last layer over time in one call; x [time, batch, inputs] -> [time, batch,
         features]."""
         cfg = self.cfg
-        by_part = state.unflatten(-1, (cfg.layers, self.parts, cfg.features)).permute(2, 1, 0, 3)
-        start = [part.contiguous() for part in by_part]  # each [layers, batch, features]
-        weights: list[Tensor] = [param for cell in self.cells() for param in cell.parameters()]
+        by_layer = state.unflatten(-1, (cfg.layers, self.parts, cfg.features))  # [batch, layers, parts, features]
+        by_part = by_layer.permute(2, 1, 0, 3)
+        initial = [part.contiguous() for part in by_part]  # each [layers, batch, features]
+        weights: list[Tensor] = []
+        for cell in self.cells():
+            weights.extend(cell.parameters())
+        options = {
+            "has_biases": True,
+            "num_layers": cfg.layers,
+            "dropout": 0.0,
+            "train": True,
+            "bidirectional": False,
+            "batch_first": False,
+        }
         with warnings.catch_warnings():
-            # cuDNN copies the weights of a call into one piece of memory; here each is a parameter that never moves
+            # cuDNN asks for weights in one piece of memory, but each weight stays a parameter of its own cell
             warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-            # with biases, no dropout, with gradients, forward in time, time first
-            return self.outputs(x, start, weights, (True, cfg.layers, 0.0, True, False, False))
+            return self.outputs(x, initial, weights, options)
 
     def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
         """Returns the next state of one cell; x [batch, inputs], state [batch, layer_size]."""
         raise NotImplementedError
 
-    def outputs(self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
-        """Returns the outputs of torch's function for this kind of cell. options: its other arguments."""
+    def outputs(self, x: Tensor, initial: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
+        """Returns the outputs of the last layer, by torch's function for this kind of cell.
+
+        initial: the parts of the state before the first timestep. options: further arguments of torch's function.
+        """
         raise NotImplementedError
 
 
 @register("network", "lstm")
 class Lstm(Recurrent):
-    """A long short-term memory. Its state is the output and the cell state, concatenated."""
+    """A long short-term memory. The state of a layer is its output h and its cell state c, concatenated."""
 
     cell_type = nn.LSTMCell
     parts = 2
 
     def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
-        output, cell_state = state.chunk(2, -1)
-        next_parts = cell(x, (output, cell_state))
+        h, c = state.chunk(2, -1)
+        next_parts = cell(x, (h, c))
         return torch.cat(next_parts, -1)
 
-    def outputs(self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
-        outputs, _, _ = torch.lstm(x, start, weights, *options)
+    def outputs(self, x: Tensor, initial: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
+        outputs, _, _ = torch.lstm(x, initial, weights, **options)
         return outputs
 
 
 @register("network", "gru")
 class Gru(Recurrent):
-    """A gated recurrent unit. Its state is its output."""
+    """A gated recurrent unit. The state of a layer is its output."""
 
     cell_type = nn.GRUCell
     parts = 1
@@ -225,9 +243,8 @@ class Gru(Recurrent):
     def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
         return cell(x, state)
 
-    def outputs(self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
-        (output,) = start
-        outputs, _ = torch.gru(x, output, weights, *options)
+    def outputs(self, x: Tensor, initial: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
+        outputs, _ = torch.gru(x, initial[0], weights, **options)
         return outputs
 
 
@@ -251,11 +268,12 @@ class StateLayout:
         torso.offset = self.size
         self.size += torso.size
         self.torsos.append(torso)
+        # settings that all recurrent torsos share
         self.sequence_length = torso.cfg.sequence_length
         self.burn_in = torso.cfg.burn_in
         if torso.cfg.start == "stored":
             space = spaces.Box(-np.inf, np.inf, (self.size,), np.float32)
-            self.stores = {"memory": space}
+            self.stores = {"memory": space}  # the state before each observation
 
     def next_state(self, obs: Batch) -> Tensor:
         """Returns the state of all torsos after an observation, [batch, size]."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import FlattenInputs, beside, channels_last, is_image, largest_byte, leaves, part
+from rlrun.networks.inputs import FlattenInputs, channels_last, concatenated, is_image, largest_byte, leaves, part
 from rlrun.networks.linear import Linear
 from rlrun.settings import Part, Units, config, register, registry
 from rlrun.types import Obs
@@ -73,7 +73,7 @@ class LinearTorso(nn.Module):
 
     def forward(self, *inputs: Obs) -> Tensor:
         parts = [flatten(x) for flatten, x in zip(self.inputs, inputs, strict=True)]
-        return beside(parts)
+        return concatenated(parts)
 
 
 @register("network", "mlp")
@@ -86,7 +86,7 @@ class Mlp(nn.Module):
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
-        self.flat = LinearTorso(None, spaces, None)
+        self.flat = LinearTorso(cfg=None, spaces=spaces, members=None)
         self.stack = Stack(self.flat.features, cfg, members)
         self.features = self.stack.features
 
@@ -94,8 +94,8 @@ class Mlp(nn.Module):
         return self.stack(self.flat(*inputs))
 
 
-def orthogonal(layers: Iterable[nn.Module]) -> None:
-    """Initialises convolutions with orthogonal weights (the gain of a ReLU) and zero biases."""
+def init_orthogonal(layers: Iterable[nn.Module]) -> None:
+    """Initialises the convolutions among these layers with orthogonal weights (the gain of a ReLU) and zero biases."""
     for layer in layers:
         if isinstance(layer, nn.Conv2d):
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
@@ -112,14 +112,14 @@ class Pixels(nn.Module):
     def __init__(self, space: Space, cfg: Any):
         super().__init__()
         shape: Any = space.shape
-        self.permute = channels_last(space)
+        self.channels_last = channels_last(space)
         self.factor = 1 / largest_byte(space)
         channels = shape[0]
-        if self.permute:
+        if self.channels_last:
             channels = math.prod(shape[:-3]) * shape[-1]
         self.layers = self.build(channels, cfg)
         if cfg.init == "orthogonal":
-            orthogonal(self.modules())
+            init_orthogonal(self.modules())
         with torch.no_grad():
             image = torch.zeros(1, *shape, dtype=torch.uint8)
             self.features = self(image).shape[1]
@@ -134,9 +134,9 @@ class Pixels(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        is_channels_last = self.permute
+        is_channels_last = self.channels_last
         if x.dim() == 5:
-            x = x.movedim(1, 3).flatten(3)
+            x = x.movedim(1, 3).flatten(3)  # [batch, H, W, frames * C]
         if not is_channels_last and torch.is_grad_enabled():
             # channels last makes the gradient of the first layer more than twice as fast on a CPU; unbind and stack
             # take half the time of contiguous(memory_format=torch.channels_last)
@@ -213,27 +213,25 @@ class Cnn(nn.Module):
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
         self.members = members
-        self.places: list[tuple[int, tuple[str, ...]]] = []  # number of the input, and keys within it, of every image
+        self.places: list[tuple[int, tuple[str, ...]]] = []  # of every image: index of its input, and keys in the input
         self.convolutions = nn.ModuleList()  # for every image, one encoder per member
-        self.features = 0
+        image_features = 0
         for i, space in enumerate(spaces):
             for path, leaf in leaves(space):
-                if self.sees(cfg, leaf):
-                    self.places.append((i, path))
-                    self._add_encoders(leaf, cfg)
+                if not self.sees(cfg, leaf):
+                    continue
+                encoders = [self.encoder(leaf, cfg) for _ in range(members or 1)]
+                self.places.append((i, path))
+                self.convolutions.append(nn.ModuleList(encoders))
+                image_features += encoders[0].features
         if not self.places:
             raise self._refusal(cfg, spaces)
 
         others = [FlattenInputs(space, skip=partial(self.sees, cfg)) for space in spaces]
         self.others = nn.ModuleList(others)
         self.other_sizes = [other.size for other in others]
-        self.stack = Stack(self.features + sum(self.other_sizes), cfg, members)
+        self.stack = Stack(image_features + sum(self.other_sizes), cfg, members)
         self.features = self.stack.features
-
-    def _add_encoders(self, image: Space, cfg: Config) -> None:
-        encoders = [self.encoder(image, cfg) for _ in range(self.members or 1)]
-        self.convolutions.append(nn.ModuleList(encoders))
-        self.features += encoders[0].features
 
     def _refusal(self, cfg: Config, spaces: list[Space]) -> ConfigError:
         name = type(self).__name__.lower()
@@ -266,7 +264,7 @@ class Cnn(nn.Module):
         for other, size, x in zip(self.others, self.other_sizes, inputs, strict=True):
             if size:
                 parts.append(other(x).expand(*leading, -1))
-        return self.stack(beside(parts))
+        return self.stack(concatenated(parts))
 
 
 @register("network", "impala")
@@ -301,7 +299,7 @@ auto.Config = Mlp.Config  # type: ignore[attr-defined]
 
 
 def overlooked(space: Space) -> Iterator[str]:
-    """Yields a line for every entry of observations that may be an image, but that `auto` does not give to a `cnn`."""
+    """Yields a line for every entry of observations that may be an image, but that the `cnn` of `auto` does not see."""
     nature = SimpleNamespace(convolutions=NATURE)
     needed = (
         "images for a cnn are uint8 [channels, height, width], or [height, width, channels] with at most 4 channels, "
@@ -317,4 +315,7 @@ def _may_be_image(space: Space) -> bool:
     """Returns whether a Box has two sides of 16 or more, and a further dimension or bytes."""
     if not isinstance(space, spaces.Box) or len(space.shape) < 2:
         return False
-    return sorted(space.shape)[-2] >= 16 and (len(space.shape) > 2 or space.dtype == "uint8")
+    if len(space.shape) == 2 and space.dtype != "uint8":
+        return False
+    second_largest_side = sorted(space.shape)[-2]
+    return second_largest_side >= 16

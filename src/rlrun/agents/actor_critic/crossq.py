@@ -13,8 +13,8 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.losses import batch_mean, sum_over_members, weighted_mean
+from rlrun.nested import joined
 from rlrun.networks.heads import SquashedGaussianPolicy
-from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
 from rlrun.settings import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
@@ -76,7 +76,7 @@ class CrossQ(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
             next_action, next_log_prob = self.actor(batch["next_obs"]).sample(noise)
-        obs = concatenated(batch["obs"], batch["next_obs"])
+        obs = joined([batch["obs"], batch["next_obs"]])
         action = torch.cat([batch["action"], next_action])
         with batch_statistics(self.critic):  # one forward pass, so the statistics cover both halves (eq. 4)
             z, next_z = self.critic(obs, action).chunk(2, 1)  # [members, batch, ...] each

@@ -19,7 +19,7 @@ from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.functional.distributions import Categorical
 from rlrun.networks.choices import legal
-from rlrun.networks.heads import ActionValues, SquashedGaussianPolicy, of_action
+from rlrun.networks.heads import ActionValues, SquashedGaussianPolicy, gather_action
 from rlrun.settings import register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Obs, Spec
@@ -40,7 +40,7 @@ class MixedCritic(ActionValues):
         if action.shape[1] == self.dims:
             return super().forward(obs, action)
         z = super().forward(obs, action[:, 1:])
-        return of_action(z, action[:, 0].long())
+        return gather_action(z, action[:, 0].long())
 
 
 @register("mixed_algo", "sac")

@@ -12,7 +12,6 @@ from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import weighted_mean
-from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy
 from rlrun.settings import NonNegativeFloat, PositiveInt, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
@@ -68,7 +67,9 @@ class TD3(ActorCritic):
     def next_action(self, batch: Batch, noise: Tensor) -> Tensor:
         """Returns the target policy's action plus clipped noise: target policy smoothing (eq. 14)."""
         action = self.target_actor(batch["next_obs"])
-        return smoothed(action, noise, self.cfg.target_noise, self.cfg.target_noise_clip)
+        limit = self.cfg.target_noise_clip
+        clipped_noise = (self.cfg.target_noise * noise).clamp(-limit, limit)
+        return (action + clipped_noise).clamp(-1, 1)
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:

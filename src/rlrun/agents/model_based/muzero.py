@@ -21,9 +21,8 @@ from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.search import Model, Node
-from rlrun.nested import index
+from rlrun.nested import flat, index
 from rlrun.networks.choices import legal
-from rlrun.networks.inputs import merged
 from rlrun.networks.latent_model import LatentModel, scale_gradient
 from rlrun.settings import (
     Discounted,
@@ -148,7 +147,8 @@ class MuZero(Agent):
         num_searched = round(self.cfg.reanalyze_ratio * batch_size)
         if not num_searched:
             return policy, policy.new_zeros(num_targets, 0)
-        obs = merged(batch["obs"], num_targets, num_searched)
+        searched_obs = index(batch["obs"], (slice(num_targets), slice(num_searched)))
+        obs = flat(searched_obs)
         model, root = self.root(self.target.module, obs)
         choice = self.search.best(model, root)
         searched = choice.policy.view(-1, num_searched, num_actions)
@@ -188,8 +188,7 @@ class MuZero(Agent):
         The state after a termination is absorbing: its returns and rewards are 0.
         """
         in_episode = batch["mask"]
-        next_obs = merged(batch["next_obs"], *in_episode.shape)
-        next_value = self.target(next_obs).view_as(in_episode)
+        next_value = self.target(flat(batch["next_obs"])).view_as(in_episode)
         terminated = batch["terminated"]
         is_last = torch.cat([in_episode[1:], torch.zeros_like(in_episode[:1])]) == 0
         nstep_args = (batch["reward"], next_value, terminated > 0, is_last, self.discount)

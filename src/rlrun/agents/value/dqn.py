@@ -18,7 +18,7 @@ from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, sum_over_members
 from rlrun.networks.choices import legal
-from rlrun.networks.heads import ActionValues, Dueling, of_action
+from rlrun.networks.heads import ActionValues, Dueling, gather_action
 from rlrun.networks.noisy import Noisy
 from rlrun.settings import (
     Fraction,
@@ -129,11 +129,11 @@ class DQN(Agent):
             if self.cfg.double:
                 selector = self.predict(self.q, next_obs, *noise[1])
             next_value = legal(self.ensemble.actor(selector), next_obs)
-            next_z = of_action(next_z, next_value.argmax(-1))
+            next_z = gather_action(next_z, next_value.argmax(-1))
             discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
             target = self.ensemble.backup(self.ensemble.target(next_z), batch["reward"], discount)
         z = self.predict(self.q, batch["obs"], *noise[2])
-        z = of_action(z, batch["action"])  # [members, batch, ...]
+        z = gather_action(z, batch["action"])  # [members, batch, ...]
         losses, errors = self.ensemble.loss(z, target)
         loss = sum_over_members(losses, batch["weight"])
         self.optim.step(loss)
