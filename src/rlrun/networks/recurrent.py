@@ -95,8 +95,8 @@ class Recurrent(Requires, nn.Module):
             yield f"{network} by algo={around.algo}, which keeps no recurrent state between steps"
             return
         if around.buffer is not None:
-            for section in around.addons:
-                yield f"{network} with algo.{section}, which takes no sequences"
+            for addon in around.addons:
+                yield f"{network} with algo.{addon}, which takes no sequences"
         for role, section in own.items():
             if not isinstance(section, dict):  # a setting, not the section of a role
                 continue
