@@ -31,7 +31,7 @@ BUDGET = {
     "indexed": 6,
     "loops": 28,
     "nested": 13,
-    "networks": 34,
+    "networks": 33,
     "operating_system": 1,
     "python": 6,
     "report": 15,
