@@ -37,7 +37,7 @@ def ensemble(name: str, **changes: Any) -> Ensemble:
 
 def test_mean_critics_have_the_huber_loss_and_the_td_error() -> None:
     critics = ensemble("mean")
-    next_return = critics.target(torch.tensor([[2.0, 9.0], [5.0, 9.0]]))
+    next_return = critics.target_return(torch.tensor([[2.0, 9.0], [5.0, 9.0]]))
     target = critics.backup(next_return, REWARD, DISCOUNT)
     losses, errors = critics.loss(torch.tensor([[4.0, 0.5], [2.0, 1.0]]), target)
     assert target.tolist() == [2.0, 1.0]
@@ -70,7 +70,7 @@ def test_rescaled_critics_squash_the_target() -> None:
     squashed = lambda x: math.sqrt(x + 1) - 1 + 0.001 * x  # noqa: E731  # of positive numbers
     next_z = torch.tensor([[squashed(14.0), squashed(3.0)]])
     assert critics.value(next_z)[0].tolist() == pytest.approx([14.0, 3.0], rel=1e-4)
-    target = critics.backup(critics.target(next_z), REWARD, DISCOUNT)
+    target = critics.backup(critics.target_return(next_z), REWARD, DISCOUNT)
     losses, errors = critics.loss(torch.tensor([[0.5, 0.5]]), target)
     by_hand = [0.5 - squashed(1 + 0.5 * 14), 0.5 - squashed(1.0)]
     assert errors[0].tolist() == pytest.approx(by_hand, abs=1e-5)
@@ -83,7 +83,7 @@ def test_categorical_critics_learn_the_projected_target() -> None:
     assert critics.value(next_z)[0].tolist() == pytest.approx([0.75, 1.7])
     # 1 + 0.5 * (0, 1, 2) = 1, 1.5, 2 with masses 0.5, 0.25, 0.25; and 1 alone
     by_hand = torch.tensor([[0.0, 0.625, 0.375], [0.0, 1.0, 0.0]])
-    target = critics.backup(critics.target(next_z), REWARD, DISCOUNT)
+    target = critics.backup(critics.target_return(next_z), REWARD, DISCOUNT)
     torch.testing.assert_close(target, by_hand)
     losses, errors = critics.loss(torch.zeros(1, 2, 3), target)
     entropy = [-(0.625 * math.log(0.625) + 0.375 * math.log(0.375)), 0.0]
@@ -103,9 +103,9 @@ def test_categorical_target_is_the_member_with_the_lowest_mean() -> None:
     probability = torch.tensor([[[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]], [[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]])
     z = (probability + 1e-12).log()  # [members, batch, atoms]
     critics = ensemble("categorical")
-    torch.testing.assert_close(critics.target(z), torch.stack([probability[0, 0], probability[1, 1]]))
-    torch.testing.assert_close(critics.actor(z), torch.tensor([1.0, 0.0]))
-    as_columns = critics.target(z.unsqueeze(1), torch.tensor([1.0, -1.0]))  # one row with two reward columns
+    torch.testing.assert_close(critics.target_return(z), torch.stack([probability[0, 0], probability[1, 1]]))
+    torch.testing.assert_close(critics.actor_value(z), torch.tensor([1.0, 0.0]))
+    as_columns = critics.target_return(z.unsqueeze(1), torch.tensor([1.0, -1.0]))  # one row with two reward columns
     torch.testing.assert_close(as_columns, torch.stack([probability[0, 0], probability[0, 1]]).unsqueeze(0))
 
 
@@ -127,7 +127,7 @@ def test_quantile_critics_do_not_bootstrap_terminated_steps() -> None:
     critics = ensemble("quantile")
     z, next_z = torch.tensor([[[1.0, 3.0], [1.0, 3.0]]]), torch.tensor([[[2.0, 8.0], [2.0, 8.0]]])
     assert critics.value(z).tolist() == [[2.0, 2.0]]
-    losses, _ = critics.loss(z, critics.backup(critics.target(next_z), REWARD, DISCOUNT))
+    losses, _ = critics.loss(z, critics.backup(critics.target_return(next_z), REWARD, DISCOUNT))
     # row 0, samples 2 and 5: the quantile 1 has 0.25 (0.5 + 3.5) / 2, the quantile 3 (0.25 0.5 + 0.75 1.5) / 2
     # row 1, sample 1: the quantile 1 is exact, the quantile 3 is too high by 2: 0.25 * 1.5
     assert losses[0].tolist() == pytest.approx([0.5 + 0.625, 0.375])
@@ -148,26 +148,26 @@ def test_quantile_target_is_the_minimum_of_quantiles_or_of_means(
     critics = ensemble("quantile", minimum_of=minimum_of)
     z = torch.tensor([[[1.0, 5.0], [4.0, 4.0]], [[0.0, 9.0], [1.0, 2.0]]])  # [members, rows or columns, quantiles]
     signs = None if sign is None else torch.tensor(sign)
-    assert critics.target(z, signs).tolist() == expected
-    assert critics.actor(z, signs).tolist() == [sum(row) / 2 for row in expected]
+    assert critics.target_return(z, signs).tolist() == expected
+    assert critics.actor_value(z, signs).tolist() == [sum(row) / 2 for row in expected]
 
 
 def test_truncated_target_pools_the_quantiles_and_drops_the_highest() -> None:
     critics = ensemble("truncated")
     z = torch.tensor([[[3.0, 1.0, 9.0]], [[2.0, 8.0, 7.0]]])
-    assert critics.target(z).tolist() == [[1.0, 2.0, 3.0, 7.0]]  # one per critic is dropped
-    assert critics.actor(z).tolist() == [5.0]
-    assert critics.target(z, torch.tensor([-1.0])).sort().values.tolist() == [[3.0, 7.0, 8.0, 9.0]]
+    assert critics.target_return(z).tolist() == [[1.0, 2.0, 3.0, 7.0]]  # one per critic is dropped
+    assert critics.actor_value(z).tolist() == [5.0]
+    assert critics.target_return(z, torch.tensor([-1.0])).sort().values.tolist() == [[3.0, 7.0, 8.0, 9.0]]
 
 
 @pytest.mark.parametrize("name", CRITICS)
 def test_random_subset_of_members_computes_targets_and_their_mean_guides_the_actor(name: str) -> None:
     critics = ensemble(name, members=4, target_members=2)
-    drawn = {tuple(critics.draw(stream).tolist()) for stream in [Stream(0, "x")] for _ in range(20)}  # type: ignore[union-attr]
+    drawn = {tuple(critics.draw_members(stream).tolist()) for stream in [Stream(0, "x")] for _ in range(20)}  # type: ignore[union-attr]
     assert len(drawn) > 4 and all(len({*members}) == 2 for members in drawn)
-    assert ensemble(name).draw(Stream(0, "x")) is None
+    assert ensemble(name).draw_members(Stream(0, "x")) is None
     z = torch.randn(4, 5, *critics.shape)
-    torch.testing.assert_close(critics.actor(z), critics.value(z).mean(0))
+    torch.testing.assert_close(critics.actor_value(z), critics.value(z).mean(0))
 
 
 @pytest.mark.parametrize(

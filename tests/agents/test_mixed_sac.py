@@ -8,7 +8,7 @@ import torch
 from toys import toy, train
 
 from rlrun.agents.actor_critic.mixed_sac import MixedSAC
-from rlrun.agents.critics.ensemble import reduced
+from rlrun.agents.critics.ensemble import q_function
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
@@ -111,7 +111,7 @@ def test_mixed_sac_masks_forbid_choices_in_acting_and_in_targets(build: Build) -
     agent = agent_that_says(build, **{"env.kwargs": {"action": "tuple", "masks": "info"}})
     masked = {"obs": torch.zeros(4, 2), MASK: torch.tensor([[1, 0, 1]]).expand(4, 3)}
     assert (agent.act(masked, {}, explore=False)[0][:, 0] == 0).all()
-    target_q = reduced(agent.target_critic, agent.ensemble.target, {})
+    target_q = q_function(agent.target_critic, agent.ensemble.target_return, {})
     q, log_prob = agent.evaluate(masked, target_q, torch.zeros(4, 3))
     allowed = Categorical(torch.tensor([1.0, 0.0]) / ALPHA[0])
     assert q[0].item() == pytest.approx(allowed.logits.softmax(-1)[0].item())

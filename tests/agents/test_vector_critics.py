@@ -44,7 +44,8 @@ def test_pessimistic_minimum_is_the_maximum_for_negative_weights() -> None:
 
 def test_critics_have_a_column_for_every_reward_and_in_sac_one_of_weight_1_for_the_entropy(build: Build) -> None:
     sac, td3 = (build(on_point_run(algo)).agent.ensemble for algo in ("sac", "td3"))
-    assert sac.of_columns(WEIGHTS).tolist() == [2.0, -0.5, 1.0] and td3.of_columns(WEIGHTS).tolist() == [2.0, -0.5]
+    assert sac.column_weights(WEIGHTS).tolist() == [2.0, -0.5, 1.0]
+    assert td3.column_weights(WEIGHTS).tolist() == [2.0, -0.5]
     assert build(toy("sac")).agent.ensemble.shape == ()
 
 

@@ -18,7 +18,7 @@ from rlrun.types import Spec
 
 @register("action_gradient", "exact")
 class ActionGradient(nn.Module):
-    """Leaves the gradient as it is. Base class of the others, which are built from a config and the spec."""
+    """Leaves the gradient as it is; base class of the others. All are built from a config and the spec."""
 
     @config
     class Config:
@@ -28,16 +28,17 @@ class ActionGradient(nn.Module):
         super().__init__()
 
     def follow(self, q: Tensor, action: Tensor) -> Tensor:
-        """Returns the values q [batch] of the actor's actions [batch, actions], unchanged but for their gradient."""
+        """Returns the values q [batch] of the actor's actions [batch, actions]; only their gradient may change."""
         return q
 
-    def along(self, q: QFunction) -> QFunction:
+    def wrap(self, q: QFunction) -> QFunction:
         """Returns the function q(..., action), [batch], with the gradient of `follow`."""
 
-        def followed(*inputs: Any) -> Tensor:
-            return self.follow(q(*inputs), inputs[-1])
+        def with_gradient(*inputs: Any) -> Tensor:
+            action = inputs[-1]
+            return self.follow(q(*inputs), action)
 
-        return followed
+        return with_gradient
 
 
 @register("action_gradient", "regularized")

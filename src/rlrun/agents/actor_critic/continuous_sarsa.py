@@ -3,7 +3,8 @@
     target = r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n min_i Q_i(s_{t+n}, a_{t+n})
 
 a_{t+n} is the action that the trajectory took, not one that the current policy chooses. The critics therefore value the
-policy that acts, exploration included. The agent learns from replay or from rollouts.
+policy that acts, exploration included. `algo.entropy_reward` may add the entropy, as in SAC. The agent learns from
+replay or from rollouts.
 """
 
 from typing import Annotated, Any
@@ -61,7 +62,8 @@ class ContinuousSARSA(SAC):
 
     def update(self, batch: Batch, ctx: Context) -> Any:
         """Returns metrics and, for a batch from replay, priorities [batch]."""
-        metrics, priority = super().update(with_next_action(batch, self.cfg.n_step, self.cfg.gamma), ctx)
+        steps = with_next_action(batch, self.cfg.n_step, self.cfg.gamma)
+        metrics, priority = super().update(steps, ctx)
         self.explorer.track()
         if "index" not in batch:  # a rollout
             return metrics
@@ -70,9 +72,10 @@ class ContinuousSARSA(SAC):
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         dist = self.actor(batch["next_obs"])
         policy_action, _ = dist.sample(noise)
-        continues = batch["continues"].unsqueeze(-1) > 0
-        next_action = torch.where(continues, batch["next_action"], policy_action)  # at the end of the data
-        next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
+        has_next_action = batch["continues"].unsqueeze(-1) > 0  # not at the end of an episode or of the data
+        next_action = torch.where(has_next_action, batch["next_action"], policy_action)
+        next_z = target_critic(batch["next_obs"], next_action)
+        next_q = self.ensemble.target_return(next_z)
         cost = self.entropy_reward.cost(dist.log_prob(next_action), batch["weight"], self.entropy)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)

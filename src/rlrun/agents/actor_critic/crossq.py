@@ -7,7 +7,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Ensemble
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, resolve_target_entropy
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
@@ -47,7 +47,7 @@ class CrossQ(Agent):
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
         self.critic = self.ensemble.network(parts)
-        entropy = by_rule(cfg.entropy, spec.action)
+        entropy = resolve_target_entropy(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, -float(action_dim))
 
         betas = (cfg.beta1, 0.999)
@@ -67,7 +67,8 @@ class CrossQ(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
-        metrics = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
+        members = self.ensemble.draw_members(self.update_noise)
+        metrics = self.update_critic(batch, next_noise, members)
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
         return metrics
@@ -84,7 +85,7 @@ class CrossQ(Agent):
         next_z = next_z.detach()
         if members is not None:
             next_z = next_z[members]
-        next_q = self.ensemble.target(next_z)
+        next_q = self.ensemble.target_return(next_z)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         entropy_cost = self.entropy.alpha * next_log_prob  # target: reward + discount (next_q - cost)
         target_q = self.ensemble.backup(next_q, batch["reward"], discount, entropy_cost)
@@ -99,8 +100,9 @@ class CrossQ(Agent):
         with batch_statistics(self.actor):
             action, log_prob = self.actor(batch["obs"]).sample(noise)
         z = self.critic(batch["obs"], action)  # with running statistics, which this loss does not change
-        q = self.ensemble.actor(z)
+        q = self.ensemble.actor_value(z)
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)
-        metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob.detach())}
-        return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])
+        log_prob = log_prob.detach()
+        metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob)}
+        return metrics | self.entropy.adjust(-log_prob, batch["weight"])

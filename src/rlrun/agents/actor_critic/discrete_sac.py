@@ -41,10 +41,10 @@ class DiscreteSAC(SAC):
         return dist.sample(dist.noise(self.act_noise)), {}
 
     def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the expected Q-value under the policy, [batch] or [batch, reward components], and the negative
-        entropy of the policy, [batch]."""
+        """Returns the expected Q-value under the policy, [batch] or [batch, reward columns], and the negative entropy
+        of the policy, [batch]."""
         dist = self.actor(obs)
-        values = q(obs)  # [batch, actions] or [batch, actions, reward components]
+        values = q(obs)  # [batch, actions] or [batch, actions, reward columns]
         probability = dist.logits.softmax(-1)
         if values.dim() > probability.dim():
             probability = probability.unsqueeze(-1)

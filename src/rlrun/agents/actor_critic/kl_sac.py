@@ -48,7 +48,8 @@ class KLSAC(SAC):
         super().__init__(cfg, spec, parts)
         if self.num_next_steps:
             raise ConfigError(
-                "algo.entropy_reward=every_step: kl_sac has no priors of the steps between; choose bootstrap"
+                "algo.entropy_reward=every_step: not supported by kl_sac, which knows no priors of the steps within an "
+                "n-step return; choose bootstrap"
             )
         self.prior = parts.part("prior", cfg.prior, Prior)
         flag = Box(0.0, 1.0, (), np.float32)
@@ -69,7 +70,7 @@ class KLSAC(SAC):
             return action, {"carry.action": action}
         action, _ = dist.sample(dist.noise(self.act_noise))
         action, extras = self.noise.add(action, carry, self.act_noise)
-        return action, extras | self.remembered(action, carry)
+        return action, extras | self.prior_extras(action, carry)
 
     def previous(self, carry: Batch) -> Tensor:
         """Returns the previous actions, [num_envs, dims]."""
@@ -77,8 +78,8 @@ class KLSAC(SAC):
         zeros = first.new_zeros(len(first), self.spec.action.shape[0]).float()
         return torch.where(first, zeros, carry.get("carry.action", zeros))
 
-    def remembered(self, action: Tensor, carry: Batch) -> Batch:
-        """Returns the extras from which the prior is computed again in updates."""
+    def prior_extras(self, action: Tensor, carry: Batch) -> Batch:
+        """Returns the extras from which updates compute the prior."""
         return {
             "previous_action": self.previous(carry),
             "carry.action": action,
@@ -103,4 +104,4 @@ class KLSAC(SAC):
         return q(obs.obs, action), log_prob - log_prior
 
     def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
-        return action, self.remembered(action, carry)
+        return action, self.prior_extras(action, carry)

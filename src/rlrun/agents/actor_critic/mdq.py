@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import ExpectedReturn
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, resolve_target_entropy
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -67,8 +67,8 @@ class MDQ(Agent):
         self.critic = self.ensemble.network(parts)
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor = AutoregressiveValues(parts.torso("actor", inputs=("obs", "action"), members=dims), dims, cfg.bins)
-        entropy = by_rule(cfg.entropy, MultiDiscrete([cfg.bins] * dims))
-        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(dims, cfg.bins))
+        entropy = resolve_target_entropy(cfg.entropy, MultiDiscrete([cfg.bins] * dims))
+        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target_entropy(dims, cfg.bins))
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
         self.act_noise = parts.stream("act")
@@ -87,8 +87,10 @@ class MDQ(Agent):
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         choices = self.update_noise.uniform(*batch["action"].shape, self.cfg.bins)
-        metrics, priority = self.update_critic(batch, choices, self.ensemble.draw(self.update_noise))
-        metrics |= self.update_actor(batch, self.update_noise.normal(*batch["action"].shape))
+        members = self.ensemble.draw_members(self.update_noise)
+        metrics, priority = self.update_critic(batch, choices, members)
+        noise = self.update_noise.normal(*batch["action"].shape)
+        metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
         return metrics, priority
 
@@ -110,9 +112,11 @@ class MDQ(Agent):
         """
         next_action, divergences = self.actor.sample(batch["next_obs"], self.entropy.temperature, noise)
         divergence = divergences.sum(-1)
-        next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
+        next_z = target_critic(batch["next_obs"], next_action)
+        next_q = self.ensemble.target_return(next_z)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        target = self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * divergence)
+        cost = self.entropy.alpha * divergence
+        target = self.ensemble.backup(next_q, batch["reward"], discount, cost)
         return target, divergence
 
     @kernel
@@ -120,17 +124,18 @@ class MDQ(Agent):
         """Distils the target critics into the actor, at actions near the stored ones."""
         action = (batch["action"] + self.cfg.distill_noise * noise).clamp(-1, 1)
         with torch.no_grad():
-            q = self.ensemble.actor(self.target_critic(batch["obs"], action))
+            z = self.target_critic(batch["obs"], action)
+            q = self.ensemble.actor_value(z)
         error = self.actor.value(batch["obs"], action, self.entropy.temperature) - q
         actor_loss = weighted_mean(error**2, batch["weight"])
         self.actor_optim.step(actor_loss)
         return {"loss/actor": actor_loss.detach()}
 
 
-def default_target(dims: int, bins: int) -> float:
-    """Returns the entropy of bins with the density of SAC's default target, an entropy of -1 per dimension in [-1, 1].
+def default_target_entropy(dims: int, bins: int) -> float:
+    """Returns the entropy of bins that corresponds to SAC's default target, an entropy of -1 per dimension in [-1, 1].
 
-    The entropy of the choice of a bin of width 2 / bins is larger than that of the density by log(bins / 2). With few
-    bins, the result would be negative; it is then 0.
+    The entropy of a choice among bins of width 2 / bins exceeds that of the density by log(bins / 2). The result is at
+    least 0, which matters with few bins.
     """
     return dims * max(0.0, math.log(bins / 2) - 1)

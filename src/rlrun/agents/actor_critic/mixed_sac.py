@@ -78,13 +78,14 @@ class MixedSAC(SAC):
             choice = self.choice(obs, continuous).mode()
         else:
             continuous, _ = dist.sample(dist.noise(self.act_noise))
-            choices = self.choice(obs, continuous)
-            choice = choices.sample(choices.noise(self.act_noise))
+            choice_dist = self.choice(obs, continuous)
+            choice = choice_dist.sample(choice_dist.noise(self.act_noise))
         return torch.cat([choice.unsqueeze(-1), continuous], -1), {}
 
     def choice(self, obs: Obs, continuous: Tensor) -> Categorical:
         """Returns p = softmax(Q(s, a_c) / alpha_d) over the legal choices; continuous values a_c [batch, dims]."""
-        q = self.ensemble.actor(self.critic(obs, continuous))
+        z = self.critic(obs, continuous)
+        q = self.ensemble.actor_value(z)
         return Categorical(legal(q / self.entropy.temperature[0], obs))
 
     def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +100,8 @@ class MixedSAC(SAC):
             p = choice.logits.softmax(-1)
             negative_entropy = -choice.entropy().unsqueeze(-1)
         value = (p * q(obs, continuous)).sum(-1)
-        return value, torch.cat([negative_entropy, log_prob], -1)
+        log_probs = torch.cat([negative_entropy, log_prob], -1)
+        return value, log_probs
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:

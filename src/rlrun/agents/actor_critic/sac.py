@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.actor_critic import ActorCritic
-from rlrun.agents.critics.ensemble import Critic, QFunction, reduced
+from rlrun.agents.critics.ensemble import Critic, QFunction, q_function
 from rlrun.agents.entropy.components import entropy_coefficient
 from rlrun.agents.entropy.rewards import EntropyReward
 from rlrun.core.agent import kernel, policy
@@ -67,7 +67,8 @@ class SAC(ActorCritic):
         self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
         batch = self.entropy_reward.within(batch, self.actor, self.entropy.alpha, self.update_noise)
-        metrics, priority = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
+        members = self.ensemble.draw_members(self.update_noise)
+        metrics, priority = self.update_critic(batch, next_noise, members)
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
@@ -75,7 +76,7 @@ class SAC(ActorCritic):
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
-        q = reduced(target_critic, self.ensemble.target, batch)
+        q = q_function(target_critic, self.ensemble.target_return, batch)
         next_q, next_log_prob = self.evaluate(batch["next_obs"], q, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
         cost = self.entropy_reward.cost(next_log_prob, batch["weight"], self.entropy)
@@ -84,16 +85,18 @@ class SAC(ActorCritic):
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         q, log_prob = self.actor_q(batch, noise)
+        losses = self.actor_loss(batch, q, log_prob)
+        actor_loss = weighted_mean(losses, batch["weight"])
         # the optimiser computes the gradients of the actor's weights only, so the critics do not change
-        actor_loss = weighted_mean(self.actor_loss(batch, q, log_prob), batch["weight"])
         self.actor_optim.step(actor_loss)
-        metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob.detach())}
-        return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])
+        log_prob = log_prob.detach()
+        metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob)}
+        return metrics | self.entropy.adjust(-log_prob, batch["weight"])
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the Q-value that the actor maximises and log pi of a sampled action, both [batch]."""
-        q = reduced(self.critic, self.ensemble.actor, batch)
-        return self.evaluate(batch["obs"], self.action_gradient.along(q), noise)
+        q = q_function(self.critic, self.ensemble.actor_value, batch)
+        return self.evaluate(batch["obs"], self.action_gradient.wrap(q), noise)
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
         """Returns alpha log pi - Q, [batch]. Variants use the batch."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlrun.agents.actor_critic.trajectories import Trajectory
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import Minimum
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target, resolve_target_entropy
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -83,9 +83,9 @@ class TAAC(Agent):
         members = self.ensemble.members
         self.critic = Value(parts.torso("critic", inputs=("obs", space), members=members), members)
         self.target_critic = Target(self.critic, cfg.tau)
-        entropy = by_rule(cfg.entropy, spec.action)
+        entropy = resolve_target_entropy(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
-        switch_entropy = by_rule(cfg.switch_entropy, Discrete(2), "algo.switch_entropy")
+        switch_entropy = resolve_target_entropy(cfg.switch_entropy, Discrete(2), "algo.switch_entropy")
         self.switch_entropy: EntropyCoefficient = registry.build(
             "entropy", switch_entropy, default_target(Discrete(2)), path="algo.switch_entropy"
         )
@@ -108,7 +108,8 @@ class TAAC(Agent):
             output = dist.mode()
             threshold = 0.5
         taus = self.candidates(previous, output)
-        switch = self.switch_logit(self.values(obs, taus)).sigmoid() > threshold
+        q = self.values(obs, taus)
+        switch = self.switch_logit(q).sigmoid() > threshold
         return self.follow(carry, previous, taus, switch)
 
     def previous(self, carry: Batch, explore: bool) -> Tensor:
@@ -120,15 +121,21 @@ class TAAC(Agent):
         return torch.where(first, initial, carry.get("carry.trajectory", initial))
 
     def candidates(self, previous: Tensor, output: Tensor) -> Tensor:
-        """Returns both trajectories between which the switch decides, [2, batch, ...]: tau^- goes on, or a new one.
+        """Returns the two trajectories between which the switch decides, [2, batch, ...]: tau^- kept, and a new one.
 
-        output [batch, dims]: what the actor chose for the new one.
+        output [batch, dims]: the output of the actor, which defines the new one.
         """
-        return torch.stack([self.trajectory.go_on(previous), self.trajectory.start(output, previous)])
+        kept = self.trajectory.go_on(previous)
+        new = self.trajectory.start(output, previous)
+        return torch.stack([kept, new])
 
     def values(self, obs: Obs, taus: Tensor) -> Tensor:
         """Returns the Q-values of both trajectories, [2, batch], by which the actor and the switch decide."""
-        return torch.stack([self.ensemble.actor(self.critic(obs, tau)) for tau in taus])
+        values = []
+        for tau in taus:
+            z = self.critic(obs, tau)
+            values.append(self.ensemble.actor_value(z))
+        return torch.stack(values)
 
     def switch_logit(self, q: Tensor) -> Tensor:
         """Returns log P(b=1) / P(b=0) for the Q-values of both trajectories [2, batch]: the policy of the switch is
@@ -159,7 +166,7 @@ class TAAC(Agent):
         next_noise, noise = self.update_noise.normal(2, batch["mask"].numel(), self.dims)
         switch_noise = self.update_noise.uniform(*batch["mask"].shape)
         batch = batch | {"weight": batch["mask"] * batch["weight"]}
-        members = self.ensemble.draw(self.update_noise)
+        members = self.ensemble.draw_members(self.update_noise)
         metrics, priority = self.update_critic(batch, next_noise, switch_noise, members)
         metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
@@ -184,22 +191,27 @@ class TAAC(Agent):
         output, _ = self.actor(next_obs, previous).sample(noise)
         taus = self.candidates(previous, output)
         p = self.switch_logit(self.values(next_obs, taus)).sigmoid()
-        q = [self.ensemble.target(target_critic(next_obs, tau)) for tau in taus]
+        q = [self.ensemble.target_return(target_critic(next_obs, tau)) for tau in taus]
         next_value = (1 - p) * q[0] + p * q[1]
-        shape = switch_noise.shape
-        return self.targets(batch, next_value.view(shape), switch_noise < p.view(shape))
+        next_switch = switch_noise < p.view_as(switch_noise)
+        return self.targets(batch, next_value.view_as(switch_noise), next_switch)
 
     def targets(self, batch: Batch, next_value: Tensor, next_switch: Tensor) -> Tensor:
         """Returns compare-through targets [time, batch] for sequences from replay.
 
         next_value and next_switch [time, batch]: value of the successor, and a switch sampled there now.
         """
-        follows = torch.zeros_like(next_switch)
-        follows[:-1] = batch["mask"][1:] > 0  # the next row is the next timestep of the episode
+        has_next = torch.zeros_like(next_switch)  # whether the next row is the next timestep of the episode
+        has_next[:-1] = batch["mask"][1:] > 0
         return compare_through(
-            batch["reward"], next_value, batch["switch"] > 0, next_switch, batch["terminated"] > 0, ~follows,
-            self.cfg.gamma,
-        )  # fmt: skip
+            batch["reward"],
+            next_value,
+            switch_tm1=batch["switch"] > 0,
+            switch_t=next_switch,
+            terminated=batch["terminated"] > 0,
+            done=~has_next,
+            gamma=self.cfg.gamma,
+        )
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
@@ -207,7 +219,8 @@ class TAAC(Agent):
         previous = flat(batch["trajectory"])
         weight = batch["weight"].flatten()
         output, log_prob = self.actor(obs, previous).sample(noise)
-        q = self.values(obs, self.candidates(previous, output))
+        taus = self.candidates(previous, output)
+        q = self.values(obs, taus)
         logit = self.switch_logit(q.detach())
         p = logit.sigmoid()
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - p * q[1], weight)
@@ -231,5 +244,5 @@ class TAAC(Agent):
 
 
 def binary_entropy(logit: Tensor) -> Tensor:
-    """Returns the entropy in nats of a choice between two, one of which has log odds `logit`."""
+    """Returns the entropy in nats of a decision between two options, one of which has log odds `logit`."""
     return torch.nn.functional.softplus(logit) - logit.sigmoid() * logit

@@ -50,7 +50,8 @@ class TD3(ActorCritic):
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         noise = self.update_noise.normal(*batch["action"].shape)
-        metrics, priority = self.update_critic(batch, noise, self.ensemble.draw(self.update_noise))
+        members = self.ensemble.draw_members(self.update_noise)
+        metrics, priority = self.update_critic(batch, noise, members)
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch)
         if (ctx.updates + 1) % self.target_every == 0:
@@ -59,8 +60,9 @@ class TD3(ActorCritic):
         return metrics, priority
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
-        next_z = target_critic(batch["next_obs"], self.next_action(batch, noise))
-        next_q = self.ensemble.target(next_z, batch.get("reward_weights"))
+        next_action = self.next_action(batch, noise)
+        next_z = target_critic(batch["next_obs"], next_action)
+        next_q = self.ensemble.target_return(next_z, batch.get("reward_weights"))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # "reward" is the n-step return
         return self.ensemble.backup(next_q, batch["reward"], discount)
 
@@ -74,7 +76,8 @@ class TD3(ActorCritic):
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
         action = self.actor(batch["obs"])
-        q = self.action_gradient.follow(self.actor_q(batch, action), action)
+        q = self.actor_q(batch, action)
+        q = self.action_gradient.follow(q, action)
         actor_loss = -weighted_mean(q, batch["weight"])
         self.actor_optim.step(actor_loss)
         return {"loss/actor": actor_loss.detach()}
@@ -82,4 +85,5 @@ class TD3(ActorCritic):
     def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         """Returns the first critic's value of the actor's action, [batch]."""
         z = self.critic.select(slice(1), batch["obs"], action)
-        return self.ensemble.total(self.ensemble.value(z)[0], batch.get("reward_weights"))
+        value = self.ensemble.value(z)[0]
+        return self.ensemble.total(value, batch.get("reward_weights"))

@@ -74,7 +74,9 @@ class LinearTrajectory(Trajectory):
 
     def start(self, output: Tensor, tau: Tensor) -> Tensor:
         a, _ = tau.chunk(2, -1)
-        v = (output - a) / 2 if self.cfg.inverse else output
+        v = output
+        if self.cfg.inverse:
+            v = (output - a) / 2
         return torch.cat([moved(a, v), v], -1)
 
 
@@ -101,5 +103,8 @@ class QuadraticTrajectory(Trajectory):
 
     def start(self, output: Tensor, tau: Tensor) -> Tensor:
         a, _, _ = tau.chunk(3, -1)
-        u = (output - a) / 4 if self.cfg.inverse else output
-        return self.go_on(torch.cat([a, torch.zeros_like(a), u], -1))
+        u = output
+        if self.cfg.inverse:
+            u = (output - a) / 4
+        v = torch.zeros_like(a)
+        return self.go_on(torch.cat([a, v, u], -1))

@@ -44,13 +44,15 @@ class Bayesian(MultiArmed):
         return x / (x + y)  # a draw from Beta(alpha, beta)
 
     def value(self, context: Tensor) -> Tensor:
-        return self.moments(context)[0]
+        mean, _ = self.moments(context)
+        return mean
 
     def moments(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the posterior mean and standard deviation of every arm's mean reward, both [batch, arms]."""
         cfg = self.cfg
         if cfg.posterior == "beta":
-            return beta_moments(*self.beta_posterior(context))
+            alpha, beta = self.beta_posterior(context)
+            return beta_moments(alpha, beta)
         counts = self.counts[context]
         totals = self.totals[context]
         return normal_mean(counts, totals, cfg.prior_mean, cfg.prior_std, cfg.reward_std)
@@ -59,7 +61,9 @@ class Bayesian(MultiArmed):
         """Returns alpha and beta of the Beta posterior of every arm, both [batch, arms]."""
         counts = self.counts[context]
         totals = self.totals[context]
-        return self.cfg.alpha + totals, self.cfg.beta + counts - totals
+        alpha = self.cfg.alpha + totals
+        beta = self.cfg.beta + counts - totals
+        return alpha, beta
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         reward = rollout["reward"]

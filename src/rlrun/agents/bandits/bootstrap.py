@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
 from rlrun.core.parts import Parts
-from rlrun.functional.losses import weighted_mean
+from rlrun.functional.losses import sum_over_members
 from rlrun.functional.membership import belongs
 from rlrun.settings import Fraction, Units, config, register
 from rlrun.types import Batch, Obs
@@ -45,6 +45,7 @@ class Bootstrap(NeuralGreedy):
         return {"learns": learns, "mask": mask}
 
     def loss(self, batch: Batch, draws: Batch) -> Tensor:
-        predicted = chosen(self.q(batch["obs"], draws["mask"]), batch)
+        rewards = self.q(batch["obs"], draws["mask"])
+        predicted = chosen(rewards, batch)
         error = (predicted - batch["reward"]) ** 2  # [members, batch]
-        return weighted_mean(error * draws["learns"], batch["weight"]) * len(error)
+        return sum_over_members(error * draws["learns"], batch["weight"])

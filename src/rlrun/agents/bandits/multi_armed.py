@@ -56,8 +56,8 @@ class MultiArmed(Agent):
         raise NotImplementedError
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        pulls = flat({key: rollout[key] for key in ("obs", "action", "reward", "weight")})
-        return self.learn(pulls)
+        used = {key: rollout[key] for key in ("obs", "action", "reward", "weight")}
+        return self.learn(flat(used))
 
     @kernel
     def learn(self, pulls: Batch) -> Metrics:

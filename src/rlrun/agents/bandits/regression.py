@@ -17,7 +17,9 @@ class BayesianRegression(nn.Module):
 
     def __init__(self, arms: int, inputs: int, ridge: float, a0: float, b0: float):
         super().__init__()
-        self.prior = ridge, a0, b0
+        self.ridge = ridge
+        self.a0 = a0
+        self.b0 = b0
         d = inputs + 1
         self.register_buffer("xx", torch.zeros(arms, d, d).double())
         self.register_buffer("xy", torch.zeros(arms, d).double())
@@ -47,7 +49,7 @@ class BayesianRegression(nn.Module):
 
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns the posterior: mean [arms, d], precision [arms, d, d], a [arms], b [arms]."""
-        return normal_inverse_gamma(self.xx, self.xy, self.yy, self.count, *self.prior)
+        return normal_inverse_gamma(self.xx, self.xy, self.yy, self.count, self.ridge, self.a0, self.b0)
 
     def mean(self, inputs: Tensor) -> Tensor:
         """Returns the expected rewards, [batch, arms]."""

@@ -31,8 +31,8 @@ class Variational(NeuralGreedy):
 
     def build(self, parts: Parts) -> None:
         template = RewardHead(parts.torso(members=1), self.arms, members=1)
-        flat = torch.cat([param.detach().reshape(-1) for param in template.parameters()])
-        self.mean = nn.Parameter(flat)
+        weights = [param.detach().reshape(-1) for param in template.parameters()]
+        self.mean = nn.Parameter(torch.cat(weights))
         rho = math.log(math.expm1(self.cfg.init_std))
         self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the standard deviation is softplus(rho)
         self.q = Stacked(template)
@@ -60,8 +60,11 @@ class Variational(NeuralGreedy):
     def loss(self, batch: Batch, draws: Batch) -> Tensor:
         """Returns the mean negative log-likelihood of the rewards, plus KL(posterior || prior) / number of stored
         rewards; 0-d."""
-        predicted = chosen(self.q(batch["obs"], self.weights(draws["weights"]), draws["mask"]), batch)
+        weights = self.weights(draws["weights"])
+        rewards = self.q(batch["obs"], weights, draws["mask"])
+        predicted = chosen(rewards, batch)
         error = predicted - batch["reward"]
         nll = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])
-        kl = normal_kl(self.mean, F.softplus(self.rho), self.cfg.prior_std)
+        std = F.softplus(self.rho)
+        kl = normal_kl(self.mean, std, self.cfg.prior_std)
         return nll + kl / batch["stored"]

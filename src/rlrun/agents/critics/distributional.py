@@ -1,11 +1,11 @@
-"""Critics of the distribution of the return: probabilities of fixed atoms, or quantiles."""
+"""Critics of the distribution of the return: `algo.critic` = categorical, quantile and truncated."""
 
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, of_lowest, pessimistic, signs
+from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, lowest_member, minimum, pessimistic, signs
 from rlrun.errors import ConfigError
 from rlrun.functional.distributional import kl_divergence, project, truncated
 from rlrun.functional.losses import quantile_huber
@@ -26,10 +26,10 @@ class DistributionCritic(Ensemble):
         """Returns the mean of a distribution of returns, [..., n] -> [...]."""
         raise NotImplementedError
 
-    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def actor_value(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         if self.target_members is not None:
             return self.value(z).mean(0)
-        return self.mean(self.target(z, weights))
+        return self.mean(self.target_return(z, weights))
 
 
 @register("critic", "categorical")
@@ -61,18 +61,18 @@ class CategoricalCritic(DistributionCritic):
     def mean(self, returns: Tensor) -> Tensor:
         return (returns * self.atoms).sum(-1)
 
-    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def target_return(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         probability = self.distribution(z)
         value = self.mean(probability)
         if weights is not None:
             value = signs(weights) * value
-        return of_lowest(probability, value)
+        return lowest_member(probability, value)
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
-        position = self.atoms
+        next_return = self.atoms
         if cost is not None:
-            position = position - cost.unsqueeze(-1)
-        position = reward.unsqueeze(-1) + discount.unsqueeze(-1) * position
+            next_return = next_return - cost.unsqueeze(-1)
+        position = reward.unsqueeze(-1) + discount.unsqueeze(-1) * next_return
         return project(position, returns, self.atoms)
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,8 +80,8 @@ class CategoricalCritic(DistributionCritic):
         return divergence, divergence
 
 
-class QuantilesCritic(DistributionCritic):
-    """Predicts `num_quantiles` quantiles of the return (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
+class QuantileCriticBase(DistributionCritic):
+    """Base of the critics that predict `num_quantiles` quantiles (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
 
     def __init__(self, cfg: Any):
         super().__init__(cfg)
@@ -91,7 +91,7 @@ class QuantilesCritic(DistributionCritic):
     def mean(self, returns: Tensor) -> Tensor:
         return returns.mean(-1)
 
-    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def target_return(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         if weights is not None:
             weights = weights.unsqueeze(-1)
         return pessimistic(self.reduce, z, weights)
@@ -111,8 +111,8 @@ class QuantilesCritic(DistributionCritic):
 
 
 @register("critic", "quantile")
-class QuantileCritic(QuantilesCritic):
-    """Predicts quantiles. The target is their minimum over the members, or the member with the lowest mean."""
+class QuantileCritic(QuantileCriticBase):
+    """Predicts quantiles. The target is their minimum over the members, or those of the member with the lowest mean."""
 
     @config
     class Config(Members):
@@ -126,13 +126,13 @@ class QuantileCritic(QuantilesCritic):
 
     def reduce(self, quantiles: Tensor) -> Tensor:
         if self.minimum_of == "means":
-            return of_lowest(quantiles, self.mean(quantiles))
+            return lowest_member(quantiles, self.mean(quantiles))
         return minimum(quantiles)
 
 
 @register("critic", "truncated")
-class TruncatedCritic(QuantilesCritic):
-    """Predicts quantiles, truncated in targets (TQC; Kuznetsov et al. 2020, arXiv 2005.04269).
+class TruncatedCritic(QuantileCriticBase):
+    """Predicts quantiles, and drops the highest in targets (TQC; Kuznetsov et al. 2020, arXiv 2005.04269).
 
     The quantiles of all members are pooled and sorted, and the target drops the `dropped_quantiles` * members highest
     (eq. 11). The actor maximises the mean over all quantiles of all members (eq. 14).
@@ -156,5 +156,5 @@ class TruncatedCritic(QuantilesCritic):
     def reduce(self, quantiles: Tensor) -> Tensor:
         return truncated(quantiles, self.dropped_quantiles)
 
-    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def actor_value(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         return self.value(z).mean(0)

@@ -35,7 +35,7 @@ class Ensemble(nn.Module):
     shape if there are several actions or reward columns. A *return* is a number [...], or the distribution of the
     return [..., n]: its quantiles, or its probabilities. An agent computes a TD target in three steps:
 
-        next_return = ensemble.target(next_z)                            reduces the members
+        next_return = ensemble.target_return(next_z)                     reduces the members
         target = ensemble.backup(next_return, reward, discount, cost)    applies the Bellman operator
         loss, metrics, priority = ensemble.regress(z, target, weight)
 
@@ -59,7 +59,7 @@ class Ensemble(nn.Module):
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.members)
         return Value(torso, self.members, shape=self.shape)
 
-    def draw(self, stream: Stream) -> Tensor | None:
+    def draw_members(self, stream: Stream) -> Tensor | None:
         """Returns the indices of the members that compute the next target, or None for all members."""
         if self.target_members is None:
             return None
@@ -69,17 +69,17 @@ class Ensemble(nn.Module):
         """Returns the expected return that every member predicts; z [..., *shape] -> [...]."""
         raise NotImplementedError
 
-    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def target_return(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Returns a pessimistic return for a TD target; z [members, ..., *shape] -> [...] or [..., n].
 
-        weights [columns]: of the reward columns, if z has columns. Pessimism means low returns in columns of positive
-        weight, and high returns in columns of negative weight.
+        weights [columns]: weights of the reward columns, if z has columns. Pessimistic returns are low in columns of
+        positive weight, and high in columns of negative weight.
         """
         raise NotImplementedError
 
-    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def actor_value(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         """Returns the expected return that the actor maximises; z [members, ..., *shape] -> [...]. weights: see
-        `target`."""
+        `target_return`."""
         raise NotImplementedError
 
     def total(self, values: Tensor, weights: Tensor | None) -> Tensor:
@@ -89,15 +89,15 @@ class Ensemble(nn.Module):
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         """Returns the target of the loss, which stands for reward + discount * (return - cost).
 
-        returns: of `target`. reward, discount and cost: [batch], or [batch, columns]. cost: of the next step, such as
-        alpha log pi in soft actor-critic; None: 0.
+        returns: result of `target_return`. reward, discount and cost: [batch], or [batch, columns]. cost: cost of the
+        next step, such as alpha log pi in soft actor-critic; None: 0.
         """
         raise NotImplementedError
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Returns losses and errors, both [members, batch] or [members, batch, columns].
 
-        z: predictions for the action taken. target: of `backup`.
+        z: predictions for the action taken. target: result of `backup`.
         """
         raise NotImplementedError
 
@@ -119,10 +119,10 @@ def check_atoms(cfg: Any) -> None:
         raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
 
 
-def reduced(critic: Critic, reduce: Callable[[Tensor, Tensor | None], Tensor], batch: Batch) -> QFunction:
+def q_function(critic: Critic, reduce: Callable[[Tensor, Tensor | None], Tensor], batch: Batch) -> QFunction:
     """Returns the function (obs, action) -> reduce(critic(obs, action)), for the reward weights of the batch.
 
-    reduce: `target` or `actor` of an ensemble.
+    reduce: `target_return` or `actor_value` of an ensemble.
     """
     weights = batch.get("reward_weights")
 
@@ -133,7 +133,8 @@ def reduced(critic: Critic, reduce: Callable[[Tensor, Tensor | None], Tensor], b
 
 
 def pessimistic(reduce: Reduce, returns: Tensor, weights: Tensor | None) -> Tensor:
-    """Returns sign * reduce(sign * returns): a minimum becomes a maximum in columns of negative weight; None: 1."""
+    """Returns sign * reduce(sign * returns) with the signs of the weights: a minimum becomes a maximum in columns of
+    negative weight. Without weights, all signs are 1."""
     if weights is None:
         return reduce(returns)
     sign = signs(weights)
@@ -150,7 +151,7 @@ def minimum(returns: Tensor) -> Tensor:
     return returns.amin(0)
 
 
-def of_lowest(returns: Tensor, value: Tensor) -> Tensor:
+def lowest_member(returns: Tensor, value: Tensor) -> Tensor:
     """Returns the distribution of the member with the lowest value; [members, ..., n], [members, ...] -> [..., n]."""
     if len(returns) == 1:
         return returns[0]

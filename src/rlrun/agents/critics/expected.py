@@ -1,4 +1,7 @@
-"""Critics of the expected return, a number, whichever way the network represents it."""
+"""Critics of the expected return, a number: `algo.critic` = min, mean, rescaled and hl_gauss.
+
+They differ in the representation and in the loss. All reduce the members of an ensemble to their minimum.
+"""
 
 import torch
 from torch import Tensor
@@ -11,9 +14,9 @@ from rlrun.settings import PositiveFloat, Units, config, register
 
 
 class ExpectedReturn(Ensemble):
-    """Predicts the expected return. The members are reduced to their minimum (Fujimoto et al. 2018, arXiv 1802.09477).
+    """Base class. Predicts the number itself, with half the squared error as loss.
 
-    This base class predicts the number itself, with half the squared error as loss.
+    The members are reduced to their minimum (clipped double Q-learning; Fujimoto et al. 2018, arXiv 1802.09477).
     """
 
     delta = float("inf")  # threshold of the Huber loss
@@ -21,13 +24,13 @@ class ExpectedReturn(Ensemble):
     def value(self, z: Tensor) -> Tensor:
         return z
 
-    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def target_return(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         return pessimistic(minimum, self.value(z), weights)
 
-    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+    def actor_value(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
         if self.target_members is not None:
             return self.value(z).mean(0)
-        return self.target(z, weights)
+        return self.target_return(z, weights)
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         if cost is not None:
@@ -41,7 +44,7 @@ class ExpectedReturn(Ensemble):
 
 @register("critic", "min")
 class Minimum(ExpectedReturn):
-    """Predicts the expected return, trained with the squared error: clipped double Q-learning."""
+    """Predicts the expected return, trained with the squared error."""
 
     @config
     class Config(Members):
@@ -50,7 +53,7 @@ class Minimum(ExpectedReturn):
 
 @register("critic", "mean")
 class Mean(ExpectedReturn):
-    """Predicts the expected return, trained with the Huber loss."""
+    """Predicts the expected return, which is the mean of the return, trained with the Huber loss."""
 
     @config
     class Config(Members):

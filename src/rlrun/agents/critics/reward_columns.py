@@ -28,27 +28,29 @@ class RewardColumns(Ensemble):
     def value(self, z: Tensor) -> Tensor:
         return self.ensemble.value(z)
 
-    def target(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
-        return self.ensemble.target(z, self.of_columns(weights))
+    def target_return(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        return self.ensemble.target_return(z, self.column_weights(weights))
 
-    def actor(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
-        of_columns = self.of_columns(weights)
-        return self.ensemble.actor(z, of_columns) @ of_columns
+    def actor_value(self, z: Tensor, weights: Tensor | None = None) -> Tensor:
+        column_weights = self.column_weights(weights)
+        values = self.ensemble.actor_value(z, column_weights)
+        return values @ column_weights
 
     def total(self, values: Tensor, weights: Tensor | None) -> Tensor:
-        return values @ self.of_columns(weights)
+        return values @ self.column_weights(weights)
 
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
-        if cost is not None:
+        discount = discount.unsqueeze(-1)
+        if cost is not None:  # the last column has reward 0 and the cost; all other columns have cost 0
             reward = F.pad(reward, (0, 1))
             cost = F.pad(cost.unsqueeze(-1), (self.num_rewards, 0))
-        return self.ensemble.backup(returns, reward, discount.unsqueeze(-1), cost)
+        return self.ensemble.backup(returns, reward, discount, cost)
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         return self.ensemble.loss(z, target)
 
-    def of_columns(self, weights: Tensor | None) -> Tensor:
-        """Returns the weights of all columns, [columns]. weights [rewards]: `reward_weights` of a batch."""
+    def column_weights(self, weights: Tensor | None) -> Tensor:
+        """Returns the weights of all columns, [columns], for the `reward_weights` [rewards] of a batch."""
         assert weights is not None
         if not self.entropy:
             return weights
@@ -60,7 +62,7 @@ def critic_ensemble(
 ) -> Ensemble:
     """Returns the part `algo.critic` of an agent, with reward columns if the environment returns reward vectors.
 
-    entropy: whether a further column is for the entropy.
+    kind: class of the critics that the agent supports. entropy: whether a further column is for the entropy.
     """
     ensemble = parts.part("critic", values, kind)
     if spec.reward_dim == 1:

@@ -26,7 +26,9 @@ class Auto(EntropyCoefficient):
 
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()
-        self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
+        self.target = cfg.target_entropy
+        if self.target is None:
+            self.target = default_target
         self.log_alpha = nn.Parameter(torch.tensor(cfg.initial_alpha).log())
         self.max_alpha = cfg.max_alpha
         self.limit()

@@ -16,13 +16,14 @@ from rlrun.networks.choices import choices
 from rlrun.settings import Scheduled
 from rlrun.types import Batch, Metrics
 
-RULES = ("tenth", "minus_dimensions", "nearly_uniform")  # of the target entropy, by the space of actions
+# names that `target_entropy` may have in place of a number; `resolve_target_entropy` computes the number
+RULES = ("tenth", "minus_dimensions", "nearly_uniform")
 
-# one number for every component of the action, or one for each of them, in their order or by name; None: a default
+# one number for all components of the action, or a number for each of them, in their order or by name; None: a default
 PerComponent = float | list[float] | dict[str, float] | None
 
-LEAST_TEMPERATURE = 1e-6  # of a policy softmax(Q / alpha), because alpha may be 0; such a policy is greedy
-OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
+LEAST_TEMPERATURE = 1e-6  # replaces an alpha of 0 in a policy softmax(Q / alpha), which is then greedy
+OPEN = 0.1  # fraction of the range of actions, or of the probability, over which `default_target` spreads
 
 
 def _number_or_rule(value: object) -> object:
@@ -31,7 +32,7 @@ def _number_or_rule(value: object) -> object:
     return value
 
 
-# in nats, or a rule of `by_rule`
+# numbers in nats, or one of RULES
 TargetEntropy = Scheduled[Annotated[PerComponent | str, BeforeValidator(_number_or_rule)]]
 
 
@@ -47,7 +48,7 @@ class EntropyCoefficient(nn.Module):
 
     @property
     def temperature(self) -> Tensor:
-        """alpha as the temperature of a policy softmax(Q / alpha), which divides by it, so it is never 0."""
+        """alpha as the temperature of a policy softmax(Q / alpha): at least LEAST_TEMPERATURE, to divide by it."""
         return self.alpha.clamp(min=LEAST_TEMPERATURE)
 
     def cost(self, log_prob: Tensor) -> Tensor:
@@ -102,12 +103,12 @@ class MovingAverage(nn.Module):
         return self.recent.sum() / self.seen.clamp(min=1)
 
 
-def by_rule(values: dict[str, object], space: Space, path: str = "algo.entropy") -> dict[str, object]:
-    """Returns the section `path` of one component; a rule in `target_entropy` is replaced by its number.
+def resolve_target_entropy(values: dict[str, object], space: Space, path: str = "algo.entropy") -> dict[str, object]:
+    """Returns the settings `values` of one component of the action, with the number of a rule in `target_entropy`.
 
     `minus_dimensions` is the rule of SAC (arXiv 1812.05905), `nearly_uniform` that of SAC for discrete actions (arXiv
-    1910.07207), and `tenth` that of `default_target`. Raises ConfigError if a rule is not defined for the space, or if
-    there is more than one number.
+    1910.07207), and `tenth` that of `default_target`. path: dotted key of the settings. Raises ConfigError if a rule is
+    not defined for the space, or if `target_entropy` or `max_entropy` has more than one number.
     """
     for key in ("target_entropy", "max_entropy"):
         given = values.get(key)
@@ -145,9 +146,12 @@ def default_target(space: Space) -> float:
     action has probability 0.9 and the others share 0.1 equally.
     """
     if isinstance(space, spaces.Box):
-        return math.prod(space.shape) * math.log(2 * OPEN)
+        num_dims = math.prod(space.shape)
+        return num_dims * math.log(2 * OPEN)
     total = 0.0
     for n in choices(space):
         if n > 1:
-            total += OPEN * math.log((n - 1) / OPEN) - (1 - OPEN) * math.log(1 - OPEN)
+            others = OPEN * math.log((n - 1) / OPEN)
+            likely = -(1 - OPEN) * math.log(1 - OPEN)
+            total += others + likely
     return total

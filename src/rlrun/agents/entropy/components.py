@@ -7,7 +7,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target, resolve_target_entropy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
@@ -28,12 +28,13 @@ class Components(EntropyCoefficient):
         self.space = space
         self.names = [*coefficients]
         self.coefficients: Any = nn.ModuleList(coefficients.values())
-        self.adjusts = any(one.adjusts for one in self.coefficients)
+        self.adjusts = any(coefficient.adjusts for coefficient in self.coefficients)
 
     @property
     def alpha(self) -> Tensor:
         """The current coefficients, [components] and detached."""
-        return torch.stack([one.alpha for one in self.coefficients])
+        alphas = [coefficient.alpha for coefficient in self.coefficients]
+        return torch.stack(alphas)
 
     def cost(self, log_prob: Tensor) -> Tensor:
         """Returns the sum of alpha log pi over the components, [batch]; log_prob [batch, components]."""
@@ -41,20 +42,25 @@ class Components(EntropyCoefficient):
 
     def bonus(self, policy: object, weight: Tensor) -> tuple[Tensor, Tensor]:
         entropies = self.entropy_of(policy)
-        averages = torch.stack([masked_mean(entropy, weight) for entropy in entropies.unbind(-1)])
+        averages = torch.stack([masked_mean(component, weight) for component in entropies.unbind(-1)])
         return (self.alpha * averages).sum(), averages.sum()
 
     def entropy_of(self, policy: Any) -> Tensor:
         """Returns the entropy of every component at every observation, [batch, components]."""
-        entropies = policy.entropies()  # of every entry of the action
-        return torch.stack([entropies[..., columns].sum(-1) for columns in self.space.columns.values()], -1)
+        entropies = policy.entropies()  # [batch, entries of the action]
+        components = []
+        for columns in self.space.columns.values():
+            components.append(entropies[..., columns].sum(-1))
+        return torch.stack(components, -1)
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
         """Adjusts every coefficient to the entropy of its component; entropy [batch, components]."""
         metrics = {"loss/entropy": masked_mean(entropy.sum(-1), weight)}
-        for name, one, own in zip(self.names, self.coefficients, entropy.unbind(-1), strict=True):
-            metrics[f"loss/entropy_{name}"] = masked_mean(own, weight)
-            for key, value in one.adjust(own, weight).items():
+        components = entropy.unbind(-1)
+        for name, coefficient, component in zip(self.names, self.coefficients, components, strict=True):
+            metrics[f"loss/entropy_{name}"] = masked_mean(component, weight)
+            adjusted = coefficient.adjust(component, weight)
+            for key, value in adjusted.items():
                 metrics[f"{key}_{name}"] = value
         return metrics
 
@@ -71,11 +77,12 @@ def entropy_coefficient(
 ) -> EntropyCoefficient:
     """Returns the part `algo.entropy` of an agent, for every component of the action if `space` is mixed.
 
-    values: of the section. default: default target entropy, by component if `space` is mixed. Raises ConfigError for
-    targets that do not fit the components.
+    values: settings of the part. default: default target entropy, by component if `space` is mixed. Raises ConfigError
+    for targets that do not fit the components.
     """
     if not isinstance(space, MixedSpace):
-        return parts.part("entropy", by_rule(values, space), EntropyCoefficient, default)
+        own = resolve_target_entropy(values, space)
+        return parts.part("entropy", own, EntropyCoefficient, default)
     assert isinstance(default, dict)
     given = {}
     for key in TARGETS:
@@ -84,13 +91,16 @@ def entropy_coefficient(
     coefficients = {}
     for name, target in default.items():
         own = values | {key: numbers.get(name) for key, numbers in given.items()}
-        own = by_rule(own, space.parts[name])
+        own = resolve_target_entropy(own, space.parts[name])
         coefficients[name] = parts.part("entropy", own, EntropyCoefficient, target)
     return Components(coefficients, space)
 
 
 def by_component(key: str, given: list[float] | dict[str, float], names: list[str]) -> dict[str, float]:
-    """Returns numbers by the names of the components. Raises ConfigError for other names or another count."""
+    """Returns the numbers of a setting by the names of the components.
+
+    Raises ConfigError for other names, or a list of another length.
+    """
     if isinstance(given, list) and len(given) == len(names):
         return dict(zip(names, given, strict=True))
     if isinstance(given, dict) and given.keys() <= {*names}:

@@ -22,12 +22,12 @@ from rlrun.settings import NStepReturns, config, register
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Obs, Spec
 
-WINDOW = 1000  # updates after which the running mean of the entropy forgets
+WINDOW = 1000  # number of recent updates that the running mean of log pi covers, roughly
 
 
 @register("entropy_reward", "none")
 class EntropyReward(nn.Module):
-    """Adds nothing. Base class of the others, which are built from a config, the spec and the config of the agent."""
+    """Adds nothing; base class of the others. All are built from a config, the spec and the config of the agent."""
 
     num_next_steps = 0  # length of the sequences `next_steps` that it reads from a batch
 
@@ -64,8 +64,10 @@ class BootstrapEntropy(EntropyReward):
     def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
         super().__init__(cfg, spec, agent)
         self.normalize = cfg.normalize
+        components: tuple[int, ...] = ()
+        if isinstance(spec.action, MixedSpace):
+            components = (len(spec.action.parts),)
         # running mean of log pi, and the number of updates that it covers; without `normalize` they are constant
-        components = (len(spec.action.parts),) if isinstance(spec.action, MixedSpace) else ()
         self.register_buffer("mean", torch.zeros(components), persistent=cfg.normalize)
         self.register_buffer("updates", torch.zeros(()), persistent=cfg.normalize)
 
@@ -75,7 +77,8 @@ class BootstrapEntropy(EntropyReward):
         self.updates.add_(1).clamp_(max=WINDOW)
         components = log_prob.view(len(weight), -1).unbind(-1)
         current = torch.stack([masked_mean(component, weight) for component in components])
-        self.mean.add_((current.view_as(self.mean) - self.mean) / self.updates)
+        change = current.view_as(self.mean) - self.mean
+        self.mean.add_(change / self.updates)
         return coefficient.cost(log_prob - self.mean)
 
 
@@ -102,5 +105,7 @@ class EveryStepEntropy(BootstrapEntropy):
         steps: Any = batch.pop("next_steps")  # from t to t + n - 1
         mask = steps["mask"][1:]  # [n_step - 1, batch]
         obs = flat(index(steps["obs"], slice(1, None)))
-        entropy = policy(obs).entropy_estimate(source).view_as(mask) + self.mean  # the mean is that of log pi
-        return batch | {"reward": batch["reward"] + alpha * (self.discount * mask * entropy).sum(0)}
+        dist = policy(obs)
+        entropy = dist.entropy_estimate(source).view_as(mask) + self.mean  # log pi - mean in `cost`, so -log pi + mean
+        bonus = alpha * (self.discount * mask * entropy).sum(0)
+        return batch | {"reward": batch["reward"] + bonus}

@@ -15,10 +15,8 @@ from rlrun.types import Metrics
 
 @register("entropy", "sgd")
 class Sgd(EntropyCoefficient):
-    """Minimises log alpha (H - target) by gradient descent, where H is the mean entropy of the last `window` updates.
-
-    alpha decreases while H is above the target.
-    """
+    """Minimises log alpha (H - target) by gradient descent, where H is the mean entropy of the last `window` updates:
+    alpha increases while H is below the target."""
 
     @config
     class Config:
@@ -29,7 +27,9 @@ class Sgd(EntropyCoefficient):
 
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()
-        self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
+        self.target = cfg.target_entropy
+        if self.target is None:
+            self.target = default_target
         self.log_alpha = nn.Parameter(torch.tensor(math.log(cfg.initial_alpha)))
         self.optim = Optim([self.log_alpha], cfg.learning_rate)
         self.average = MovingAverage(cfg.window)

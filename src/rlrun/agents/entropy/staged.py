@@ -49,7 +49,9 @@ class Staged(EntropyCoefficient):
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()
         self.cfg = cfg
-        target = default_target if cfg.target_entropy is None else cfg.target_entropy
+        target = cfg.target_entropy
+        if target is None:
+            target = default_target
         self.register_buffer("target", torch.as_tensor(target), persistent=False)  # a tensor, which may be scheduled
         if cfg.max_entropy is not None and cfg.max_entropy < target:
             raise ConfigError(f"algo.entropy.max_entropy={cfg.max_entropy}: is below the target, {float(target)}")
@@ -59,7 +61,9 @@ class Staged(EntropyCoefficient):
         self.average = MovingAverage(cfg.average_window)
         self.register_buffer("log_alpha", torch.tensor(math.log(cfg.initial_alpha)))
         self.register_buffer("rate", torch.tensor(cfg.fast_rate))
-        first_stage = ADJUST if cfg.skip_free_stage else INIT
+        first_stage = INIT
+        if cfg.skip_free_stage:
+            first_stage = ADJUST
         self.register_buffer("stage", torch.tensor(first_stage))
         self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target at the last update
         self.register_buffer("max_entropy", torch.tensor(cfg.max_entropy or 0.0))
@@ -88,12 +92,12 @@ class Staged(EntropyCoefficient):
         """
         drifting = self.stage == INIT
         if self.cfg.max_entropy is None:
-            guess = torch.minimum(0.8 * entropy, entropy / 0.8)
+            guess = torch.minimum(0.8 * entropy, entropy / 0.8)  # below the entropy, whatever its sign
             max_entropy = torch.where(filling & drifting, guess, self.max_entropy)
             self.max_entropy.copy_(max_entropy)
             drifting = drifting & (self.average.seen == self.cfg.average_window)
         self.stage.add_(drifting & (entropy < self.max_entropy))
-        direction = 1.5 * falls - 1
+        direction = 1.5 * falls - 1  # 0.5 if the entropy falls, -1 if it rises
         return drifting * direction * self.cfg.very_slow_rate
 
     def steer(self, entropy: Tensor, falls: Tensor) -> Tensor:
@@ -108,8 +112,8 @@ class Staged(EntropyCoefficient):
         adjusting = self.stage == ADJUST
         rate = torch.where(crossed, 0.9 * self.rate, self.rate)
         rate = rate.clamp(min=self.cfg.slow_rate)
-        urgent = torch.where(self.target > 0, 0.5, 2.0) * self.target
-        rate = torch.where(entropy < urgent, self.cfg.fast_rate, rate)
+        far_below = torch.where(self.target > 0, 0.5, 2.0) * self.target
+        rate = torch.where(entropy < far_below, self.cfg.fast_rate, rate)
         self.rate.copy_(torch.where(adjusting, rate, self.rate))
         self.above.copy_(above)
         up = torch.where(above, 0.5, 1.0)

@@ -50,6 +50,7 @@ class CEM(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
+        # 1e-9 keeps int() from cutting off a whole number: 100 * 0.29 is 28.999999999999996
         self.num_elites = int(cfg.population * cfg.elite_fraction + 1e-9)
         if self.num_elites == 0:
             least = f"1 / {cfg.population}"

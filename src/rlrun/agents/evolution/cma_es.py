@@ -100,7 +100,9 @@ class CMAES(Agent):
         self.policy = StackedPolicy(spec, parts)
         form = cfg.covariance
         if form == "auto":
-            form = "separable" if self.policy.size > LARGE else "full"
+            form = "full"
+            if self.policy.size > LARGE:
+                form = "separable"
         self.register_buffer("mean", self.policy.initial())
         self.register_buffer("sigma", torch.tensor(cfg.sigma0))
         self.register_buffer("path_sigma", torch.zeros_like(self.mean))
@@ -118,7 +120,9 @@ class CMAES(Agent):
     @torch.no_grad()
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if params is None:
-            evaluated = self.mean if self.cfg.report == "mean" else self.best
+            evaluated = self.best
+            if self.cfg.report == "mean":
+                evaluated = self.mean
             params = evaluated[None]
         return self.policy(obs, params), {}
 
@@ -132,7 +136,8 @@ class CMAES(Agent):
         """Updates the search distribution from params [population, P] and their fitness [population]."""
         generation = ctx.updates + 1
         correction = math.sqrt(1 - (1 - self.rates.c_sigma) ** (2 * (generation + 1)))
-        metrics = self.tell(batch["params"], batch["fitness"], torch.full_like(self.sigma, correction))
+        correction_0d = torch.full_like(self.sigma, correction)
+        metrics = self.tell(batch["params"], batch["fitness"], correction_0d)
         if generation % self.period == 0:
             self.covariance.decompose()
         return metrics

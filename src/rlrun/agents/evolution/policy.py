@@ -24,7 +24,10 @@ class StackedPolicy(Stacked):
     def __init__(self, spec: Spec, parts: Parts):
         space: Any = spec.action
         discrete = isinstance(space, Discrete)
-        outputs = int(space.n) if discrete else space.shape[0]
+        if discrete:
+            outputs = int(space.n)
+        else:
+            outputs = space.shape[0]
         super().__init__(Head(parts.torso(members=1), outputs, members=1))
         self.discrete = discrete
         self.bounded = not discrete and space.is_bounded()

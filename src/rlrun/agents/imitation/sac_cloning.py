@@ -8,7 +8,7 @@ scale of rewards. Transitions that the agent collected are not cloned.
 from torch import Tensor
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import reduced
+from rlrun.agents.critics.ensemble import q_function
 from rlrun.functional.losses import batch_mean, cloning_error
 from rlrun.settings import NonNegativeFloat, config, register
 from rlrun.types import Batch
@@ -26,9 +26,11 @@ class SACCloning(SAC):
     cfg: Config
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
-        cloned = batch.get("shown", batch["weight"].new_ones(()))  # a batch without this key comes from a data set
+        # 1 for demonstrated transitions; a batch without this key comes from a data set, which is cloned as a whole
+        cloned = batch.get("shown", batch["weight"].new_ones(()))
         if self.cfg.cloning_filter:
-            stored_q = reduced(self.critic, self.ensemble.actor, batch)(batch["obs"], batch["action"])
+            critic = q_function(self.critic, self.ensemble.actor_value, batch)
+            stored_q = critic(batch["obs"], batch["action"])
             cloned = cloned * (stored_q > q).detach()
         error = cloning_error(self.actor(batch["obs"]).mode(), batch["action"])
         coef = self.cfg.cloning_coef * batch_mean(q.detach().abs())

@@ -75,8 +75,12 @@ class MAML(Agent):
         super().__init__(cfg, spec, parts)
         self.exploration_episodes = cfg.exploration_episodes
         self.discrete = isinstance(spec.action, Discrete)
-        outputs = int(spec.action.n) if self.discrete else spec.action.shape[0]
-        self.network = Stacked(Head(parts.torso(members=1), outputs, members=1, gain=0.01))
+        if self.discrete:
+            outputs = int(spec.action.n)
+        else:
+            outputs = spec.action.shape[0]
+        template = Head(parts.torso(members=1), outputs, members=1, gain=0.01)
+        self.network = Stacked(template)
         self.weights = nn.Parameter(self.network.initial())
         self.log_std = None
         if not self.discrete:
@@ -109,7 +113,8 @@ class MAML(Agent):
         """Returns the policy after one inner step per task on rollout [time, tasks, ...]; the agent does not change."""
         with torch.enable_grad():
             params = policy.spend().requires_grad_()
-            adapted = self.adapt(params, self.advantages(rollout))
+            explored = self.advantages(rollout)
+            adapted = self.adapt(params, explored)
             return TaskPolicy(self, adapted.detach())
 
     def update(self, batch: MetaBatch, ctx: Context) -> Metrics:
@@ -161,8 +166,9 @@ class MAML(Agent):
         features = self.flatten(rollout["obs"])
         baseline = linear_baseline(features, rollout["first"], returns, weight)
         advantages = []
-        for task, task_weight in zip((returns - baseline).unbind(1), weight.unbind(1), strict=True):
-            advantages.append(standardise(task, task_weight))
+        residuals = (returns - baseline).unbind(1)
+        for residual, task_weight in zip(residuals, weight.unbind(1), strict=True):
+            advantages.append(standardise(residual, task_weight))
         kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
         kept["advantage"] = torch.stack(advantages, 1)
         return in_rows(kept) | {"tasks": weight.shape[1]}

@@ -83,11 +83,12 @@ class MuZero(Agent):
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay,
             max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule,
         )  # fmt: skip
-        # negative for two players, because the next value is the opponent's
-        self.discount = -cfg.gamma if cfg.two_player else cfg.gamma
+        self.discount = cfg.gamma
+        if cfg.two_player:
+            self.discount = -cfg.gamma  # the next value is the opponent's
         self.search = registry.build("search", cfg.search, path="algo.search")
         self.noise = parts.stream("act")
-        self.beyond = parts.stream("beyond")  # of random actions after the end of an episode
+        self.beyond = parts.stream("beyond")  # draws actions after the end of an episode
         num_actions = int(spec.action.n)
         self.stores = {"policy": Box(0.0, 1.0, (num_actions,), np.float32)}
 
@@ -123,7 +124,6 @@ class MuZero(Agent):
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
         self.optim.tick(ctx.progress)
-        # so that the model learns its absorbing state for every action
         batch = batch | {"action": self.unrolled_actions(batch)}
         policy, value = self.reanalyzed(batch)
         metrics, error = self.update_model(batch, policy, value)
@@ -131,7 +131,10 @@ class MuZero(Agent):
         return metrics, error
 
     def unrolled_actions(self, batch: Batch) -> Tensor:
-        """Returns the actions to unroll the model with, [time, batch]; they are random after the end of an episode."""
+        """Returns the actions to unroll the model with, [time, batch].
+
+        They are random after the end of an episode, so that the model learns its absorbing state for every action.
+        """
         random = self.beyond.integers(self.model.actions, *batch["action"].shape)
         in_episode = batch["mask"] > 0
         return torch.where(in_episode, batch["action"], random)
@@ -191,11 +194,11 @@ class MuZero(Agent):
         next_value = self.target(flat(batch["next_obs"])).view_as(in_episode)
         terminated = batch["terminated"]
         is_last = torch.cat([in_episode[1:], torch.zeros_like(in_episode[:1])]) == 0
-        nstep_args = (batch["reward"], next_value, terminated > 0, is_last, self.discount)
+        steps = (batch["reward"], next_value, terminated > 0, is_last, self.discount)
         if self.cfg.td_lambda is None:
-            returns = n_step(*nstep_args, self.cfg.td_steps)
+            returns = n_step(*steps, self.cfg.td_steps)
         else:
-            returns = td_lambda(*nstep_args, self.cfg.td_lambda)
+            returns = td_lambda(*steps, self.cfg.td_lambda)
         absorbing = (1 - in_episode) * terminated  # the last step of an episode is repeated after its end
         return returns * in_episode, batch["reward"] * in_episode, in_episode + absorbing
 
@@ -209,9 +212,8 @@ class MuZero(Agent):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns (value loss, reward loss, policy loss, error).
 
-        returns, rewards and has_target have at least unroll + 1 timesteps. Value and policy losses
-        are [unroll + 1, batch], reward losses [unroll, batch]. error [batch]: predicted value of the root minus its
-        target.
+        returns, rewards and has_target have at least unroll + 1 timesteps. Value and policy losses are [unroll + 1,
+        batch], reward losses [unroll, batch]. error [batch]: predicted value of the root minus its target.
         """
         steps = self.cfg.unroll_steps
         scalar = self.model.scalar

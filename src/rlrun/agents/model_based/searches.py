@@ -61,7 +61,9 @@ class PuctSearch(nn.Module):
         choice = self.best(model, root._replace(logits=logits))
         scores = choice.policy.log() / self.temperature
         sampled = (scores + stream.gumbel(*choice.policy.shape)).argmax(-1)
-        is_sampled = moves < (self.cfg.sampled_moves or torch.inf)
+        if self.cfg.sampled_moves is None:
+            return choice._replace(action=sampled)
+        is_sampled = moves < self.cfg.sampled_moves
         action = torch.where(is_sampled, sampled, choice.action)
         return choice._replace(action=action)
 

@@ -12,7 +12,7 @@ from rlrun.types import Batch
 
 @register("noise", "none")
 class NoNoise(ActionNoise):
-    """Adds nothing. It is the only one that supports actions which are not continuous."""
+    """Adds nothing. No other noise supports actions that are not continuous."""
 
     @config
     class Config(ActionNoise.Config):

@@ -46,7 +46,8 @@ class OrnsteinUhlenbeck(ActionNoise):
         dims = dimensions("ou", spec)
         mean = per_dimension("mean", cfg.mean, dims)
         initial = per_dimension("initial", cfg.initial, dims)
-        step_std = [number * math.sqrt(cfg.dt) for number in per_dimension("std", cfg.std, dims)]
+        std = per_dimension("std", cfg.std, dims)
+        step_std = [number * math.sqrt(cfg.dt) for number in std]
         step_variance = [number**2 for number in step_std]
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("initial", torch.tensor(initial), persistent=False)
@@ -66,5 +67,6 @@ class OrnsteinUhlenbeck(ActionNoise):
     def expected(self, action: Tensor, carry: Batch) -> Tensor:
         """Returns E[x_t | x_{t-1}], [num_envs, actions]. action: any tensor of this shape."""
         initial = self.initial.expand_as(action)
-        previous = torch.where(carry["first"].unsqueeze(-1), initial, carry.get("carry.noise", initial))
+        first = carry["first"].unsqueeze(-1)
+        previous = torch.where(first, initial, carry.get("carry.noise", initial))
         return previous + self.rate * (self.mean - previous)

@@ -91,7 +91,8 @@ class IQL(Agent):
         error = expectile_error(advantage, self.cfg.expectile)
         loss = weighted_mean(error, batch["weight"])
         self.value_optim.step(loss)
-        return {"loss/value": loss.detach(), "loss/advantage": batch_mean(advantage.detach())}, advantage.detach()
+        advantage = advantage.detach()
+        return {"loss/value": loss.detach(), "loss/advantage": batch_mean(advantage)}, advantage
 
     @kernel
     def update_actor(self, batch: Batch, advantage: Tensor) -> Metrics:

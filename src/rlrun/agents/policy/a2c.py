@@ -37,6 +37,8 @@ from rlrun.settings import (
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
+KL_TOLERANCE = 1.5  # no epoch follows one whose KL divergence is above this multiple of target_kl, as in Spinning Up
+
 
 @register("algo", "a2c")
 class A2C(Agent):
@@ -89,7 +91,9 @@ class A2C(Agent):
         self.noise.check_policy(self.policy)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
         self.act_noise = parts.stream("act")
-        self.shuffle = parts.stream("shuffle") if cfg.shuffle else None  # None: minibatches in stored order
+        self.shuffle = None  # minibatches in stored order
+        if cfg.shuffle:
+            self.shuffle = parts.stream("shuffle")
 
     @policy
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -112,13 +116,18 @@ class A2C(Agent):
             self.optim.tick(ctx.progress)
             self.critic.start_epoch(ctx.progress)
             epochs.append(mean_metrics(self.update_minibatch(batch) | self.critic.fit_after(batch) for batch in epoch))
-            if self.cfg.target_kl is not None and epochs[-1].get("loss/kl", 0.0) > 1.5 * self.cfg.target_kl:
+            if self.cfg.target_kl is None:
+                continue
+            kl = epochs[-1].get("loss/kl", 0.0)
+            if kl > KL_TOLERANCE * self.cfg.target_kl:
                 break
         return metrics | epoch_metrics(epochs)
 
     def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Iterator[list[Batch]]:
-        """Yields the minibatches of every epoch: single steps, or sequences for a recurrent network. size: None takes
-        that of the config."""
+        """Yields the minibatches of every epoch: single steps, or sequences for a recurrent network.
+
+        size: number of steps of a minibatch; None: `minibatch_size` of the config.
+        """
         size = size or self.cfg.minibatch_size
         return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length, self.cfg.num_minibatches)
 

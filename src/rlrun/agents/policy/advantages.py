@@ -52,12 +52,14 @@ class AdvantageEstimator(nn.Module):
         `old_log_prob`.
         """
         log_ratio = log_prob - rollout["log_prob"]  # 0, unless the rollout was collected by an earlier policy
-        advantages, returns = [], []
+        advantages = []
+        returns = []
         for column in columns(rollout, values, next_values, gamma, bonuses):
             advantage, target = self.estimate(column, log_ratio)
             advantages.append(advantage)
             returns.append(target)
-        return mixed(advantages, bonuses, rollout.get("reward_weights")), torch.stack(returns, -1).view_as(values)
+        total_advantage = mixed(advantages, bonuses, rollout.get("reward_weights"))
+        return total_advantage, torch.stack(returns, -1).view_as(values)
 
     def estimate(self, column: Column, log_ratio: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the advantages and the value targets for one reward column, both [time, env].
@@ -110,7 +112,8 @@ class VTrace(AdvantageEstimator):
     """V-trace (IMPALA; Espeholt et al. 2018, arXiv 1802.01561), for rollouts that an earlier policy collected.
 
     The targets and advantages contain the importance weights of the policy at the start of the update. The losses of
-    the update therefore compare the policy with this one: the ratios of PPO are 1 at first, however old the rollout is.
+    the update therefore compare the learning policy with the policy at the start, not with the one that collected the
+    rollout: the ratios of PPO are 1 at first, however old the rollout is.
     """
 
     @config

@@ -40,17 +40,19 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
     found = []
     num_own = len(rewards) - len(bonuses)
     for i in range(num_own):
-        found.append(Column(rewards[i], values[i], next_values[i], terminated, done, gamma**n_steps))
+        discount = gamma**n_steps
+        found.append(Column(rewards[i], values[i], next_values[i], terminated, done, discount))
     for i, bonus in enumerate(bonuses, num_own):
+        discount = bonus.gamma**n_steps
         if bonus.episodic:
-            found.append(Column(rewards[i], values[i], next_values[i], terminated, done, bonus.gamma**n_steps))
-        else:
-            v_tm1 = values[i]
-            v_t = next_values[i]
-            following = torch.where(gap[:-1], v_t[:-1], v_tm1[1:])
-            across_episodes = torch.cat([following, v_t[-1:]])
-            never = torch.zeros_like(gap)
-            found.append(Column(rewards[i], v_tm1, across_episodes, never, gap, bonus.gamma**n_steps))
+            found.append(Column(rewards[i], values[i], next_values[i], terminated, done, discount))
+            continue
+        v_tm1 = values[i]
+        v_t = next_values[i]
+        following = torch.where(gap[:-1], v_t[:-1], v_tm1[1:])
+        across_episodes = torch.cat([following, v_t[-1:]])
+        never = torch.zeros_like(gap)
+        found.append(Column(rewards[i], v_tm1, across_episodes, terminated=never, done=gap, gamma=discount))
     return found
 
 

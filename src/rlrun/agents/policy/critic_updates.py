@@ -18,8 +18,8 @@ from rlrun.networks.heads import Value
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, Size, config, register
 from rlrun.types import Batch, Metrics
 
-BLOCK = 16  # rows; matrix products round those of an incomplete block in another way
-# data, number of epochs, minibatch size (None: as the agent's) -> minibatches of every epoch
+BLOCK = 16  # rows that a matrix product computes together; it rounds the rows of an incomplete block differently
+# data, number of epochs, minibatch size (None: that of the agent) -> minibatches of every epoch
 Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]
 
 
@@ -50,7 +50,8 @@ class CriticUpdate(nn.Module):
         num_rows = is_end.numel()
         padding = ends.new_zeros(-(num_rows + len(ends)) % BLOCK)
         final_obs = dense(selected(flat(rollout["next_obs"]), torch.cat([ends, padding]), 0))
-        obs = mapped(lambda final, rows: torch.cat([rows, final]), final_obs, dense(flat(rollout["obs"])))
+        all_obs = dense(flat(rollout["obs"]))
+        obs = mapped(lambda final, rows: torch.cat([rows, final]), final_obs, all_obs)
         values = self.network(obs).view(-1, *reward.shape[2:])
         value = values[:num_rows]
         next_value = value.roll(-num_envs, 0)
@@ -136,7 +137,9 @@ class OwnUpdate(CriticUpdate):
     def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
-        schedule_key = "algo.lr_schedule" if cfg.lr_schedule is None else "algo.critic_update.lr_schedule"
+        schedule_key = "algo.critic_update.lr_schedule"
+        if cfg.lr_schedule is None:
+            schedule_key = "algo.lr_schedule"
         self.optim = OPTIMIZERS[self.chosen("optimizer")](
             self.network.parameters(),
             self.chosen("learning_rate"),

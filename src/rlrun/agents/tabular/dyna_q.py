@@ -39,13 +39,16 @@ class DynaQ(QLearning):
         return super().update(rollout, ctx)
 
     def learn(self, step: Batch) -> Metrics:
+        """Learns from a step, and then from steps of the model. Returns the metrics of the former if it took place."""
         metrics: Metrics = {}
         if self.cfg.real_updates:
             metrics = super().learn(step)
-        self.model.add(self.transition(step))
+        transition = self.transition(step)
+        self.model.add(transition)
         if self.is_planning:
             planned = self.plan_steps(len(step["reward"]))
-            metrics = metrics or planned
+            if not metrics:
+                metrics = planned
         return metrics
 
     def plan_steps(self, envs: int) -> Metrics:
@@ -55,7 +58,9 @@ class DynaQ(QLearning):
                 metrics = self.plan(self.largest_error())
         else:
             for _ in range(self.cfg.planning_steps):
-                metrics = self.plan(self.model.sample(self.plans.uniform(envs)))
+                noise = self.plans.uniform(envs)
+                pair = self.model.sample(noise)
+                metrics = self.plan(pair)
         return metrics
 
     def plan(self, pair: Tensor) -> Metrics:

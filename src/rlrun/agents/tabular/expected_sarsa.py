@@ -15,7 +15,8 @@ class ExpectedSARSA(QLearning):
 
         With two tables, `table` determines the greedy action and the other table its value.
         """
-        value = self.q[len(self.q) - 1 - table, state]
         best = self.q[table, state].argmax(-1, keepdim=True)
+        value = self.q[self.other(table), state]
         greedy_value = value.gather(-1, best).squeeze(-1)
-        return (1 - self.epsilon) * greedy_value + self.epsilon * value.mean(-1)
+        mean_value = value.mean(-1)
+        return (1 - self.epsilon) * greedy_value + self.epsilon * mean_value

@@ -45,11 +45,13 @@ class QLearning(Agent):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.num_actions = int(spec.action.n)
-        tables = 2 if cfg.double else 1
+        tables = 1
+        if cfg.double:
+            tables = 2
         shape = (tables, int(spec.obs.n), self.num_actions)
         self.register_buffer("q", torch.full(shape, cfg.initial_value))
         self.register_buffer("epsilon", torch.as_tensor(cfg.epsilon), persistent=False)
-        self.register_buffer("rate", torch.as_tensor(cfg.learning_rate))  # the same object, if it is scheduled
+        self.register_buffer("rate", torch.as_tensor(cfg.learning_rate))  # the schedule's own tensor, if there is one
         self.lr_schedule = None
         if cfg.lr_schedule:
             self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule)
@@ -115,8 +117,11 @@ class QLearning(Agent):
         With two tables, `table` determines the greedy action and the other table its value.
         """
         best = self.q[table, state].argmax(-1)
-        other = len(self.q) - 1 - table
-        return self.q[other, state, best]
+        return self.q[self.other(table), state, best]
+
+    def other(self, table: Tensor) -> Tensor:
+        """Returns the index of the other table, or of the only table without double Q-learning."""
+        return len(self.q) - 1 - table
 
     def report(self) -> Metrics:
         return {"epsilon": self.epsilon}

@@ -1,7 +1,7 @@
 """SARSA(lambda) (Rummery and Niranjan 1994) with accumulating traces; lambda = 0 is one-step SARSA.
 
-The target needs the next action, so every step is learned from one update later, when that action is stored. A
-truncated episode has no next action; one is sampled from the policy.
+The target needs the next action, so the agent learns from each step only when the next step has arrived. A truncated
+episode has no next action; one is sampled from the policy.
 """
 
 from typing import Any
@@ -51,8 +51,7 @@ class SARSA(QLearning):
 
         table [env]: index of the table that each environment updates. The traces are [env, cells].
         """
-        other = len(self.q) - 1 - table
-        next_value = self.q[other, step["next_state"], step["next_action"]]
+        next_value = self.q[self.other(table), step["next_state"], step["next_action"]]
         discount = self.cfg.gamma * ~step["terminated"]
         target = td_target(step["reward"], discount, next_value)
         cell = table * self.q[0].numel() + step["pair"]

@@ -66,11 +66,14 @@ class DQN(Agent):
         super().__init__(cfg, spec, parts)
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         self.register_buffer("epsilon", torch.as_tensor(cfg.epsilon), persistent=False)
-        head = Dueling if cfg.dueling else ActionValues
-        members = self.ensemble.members
-        stacked = members if members > 1 else None
-        torso = parts.torso(members=stacked)
-        self.q: nn.Module = head(torso, int(spec.action.n), stacked, self.ensemble.shape)
+        head: type[ActionValues] = ActionValues
+        if cfg.dueling:
+            head = Dueling
+        members: int | None = self.ensemble.members
+        if members == 1:
+            members = None
+        torso = parts.torso(members=members)
+        self.q: nn.Module = head(torso, int(spec.action.n), members, self.ensemble.shape)
         if cfg.noisy_std is not None:
             self.q = Noisy(self.q, cfg.noisy_std, cfg.noisy_layers)
         self.target_network = Target(self.q, cfg.tau)
@@ -92,7 +95,7 @@ class DQN(Agent):
     def values(self, obs: Obs, *noise: Tensor) -> Tensor:
         """Returns the value of every action, [batch, actions]; -inf for illegal actions."""
         z = self.predict(self.q, obs, *noise)
-        return legal(self.ensemble.actor(z), obs)
+        return legal(self.ensemble.actor_value(z), obs)
 
     def predict(self, critic: Critic, obs: Obs, *noise: Tensor) -> Tensor:
         """Returns the predictions of all members for every action, [members, batch, actions, ...]."""
@@ -109,8 +112,9 @@ class DQN(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.optim.tick(ctx.progress)
-        noise = [self.noise(self.update_noise) for _ in range(3)]  # for each network that is evaluated (sec. 3.1)
-        metrics, priority = self.update_q(batch, noise, self.ensemble.draw(self.update_noise))
+        noise = [self.noise(self.update_noise) for _ in range(3)]  # one for each call of a network (sec. 3.1)
+        members = self.ensemble.draw_members(self.update_noise)
+        metrics, priority = self.update_q(batch, noise, members)
         count = ctx.env_steps
         if self.cfg.target_unit == "updates":
             count = ctx.updates + 1
@@ -128,17 +132,19 @@ class DQN(Agent):
             selector = next_z
             if self.cfg.double:
                 selector = self.predict(self.q, next_obs, *noise[1])
-            next_value = legal(self.ensemble.actor(selector), next_obs)
+            next_value = legal(self.ensemble.actor_value(selector), next_obs)
             next_z = gather_action(next_z, next_value.argmax(-1))
             discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-            target = self.ensemble.backup(self.ensemble.target(next_z), batch["reward"], discount)
+            next_q = self.ensemble.target_return(next_z)
+            target = self.ensemble.backup(next_q, batch["reward"], discount)
         z = self.predict(self.q, batch["obs"], *noise[2])
         z = gather_action(z, batch["action"])  # [members, batch, ...]
         losses, errors = self.ensemble.loss(z, target)
         loss = sum_over_members(losses, batch["weight"])
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())
-        return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, errors.detach().abs().mean(0)
+        metrics = {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}
+        return metrics, errors.detach().abs().mean(0)
 
     def report(self) -> Metrics:
         return {"epsilon": self.epsilon}

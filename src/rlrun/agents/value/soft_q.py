@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import ExpectedReturn
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target, resolve_target_entropy
 from rlrun.agents.entropy.rewards import EntropyReward
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
@@ -53,7 +53,7 @@ class SoftQ(Agent):
         torso = parts.torso("critic", members=members)
         self.critic = DiscreteCritic(torso, int(spec.action.n), members, self.ensemble.shape)
         self.target_critic = Target(self.critic, cfg.tau)
-        entropy = by_rule(cfg.entropy, spec.action)
+        entropy = resolve_target_entropy(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
         self.entropy_reward = parts.part("entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg)
         self.num_next_steps = self.entropy_reward.num_next_steps
@@ -71,13 +71,15 @@ class SoftQ(Agent):
 
     def distribution(self, obs: Obs) -> Categorical:
         """Returns pi(a|s) = softmax(Q(s, a) / alpha) over the legal actions (eq. 6)."""
-        q = self.ensemble.actor(self.critic(obs))
+        z = self.critic(obs)
+        q = self.ensemble.actor_value(z)
         return Categorical(legal(q / self.entropy.temperature, obs))
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.optim.tick(ctx.progress)
         batch = self.entropy_reward.within(batch, self.distribution, self.entropy.alpha, self.update_noise)
-        metrics, priority = self.update_critic(batch, self.ensemble.draw(self.update_noise))
+        members = self.ensemble.draw_members(self.update_noise)
+        metrics, priority = self.update_critic(batch, members)
         metrics |= self.update_alpha(batch)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
         return metrics, priority
@@ -95,8 +97,10 @@ class SoftQ(Agent):
         """Returns the target that stands for r + gamma^n sum_a pi(a|s') (Q(s', a) - alpha log pi(a|s')): the soft value
         of the next state is an exact expectation."""
         dist = self.distribution(batch["next_obs"])
-        next_q = self.ensemble.target(target_critic(batch["next_obs"]))  # [batch, actions]
-        next_q = (dist.logits.softmax(-1) * next_q).sum(-1)
+        next_z = target_critic(batch["next_obs"])
+        next_q = self.ensemble.target_return(next_z)  # [batch, actions]
+        probability = dist.logits.softmax(-1)
+        next_q = (probability * next_q).sum(-1)
         cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"], self.entropy)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)
@@ -105,4 +109,5 @@ class SoftQ(Agent):
     def update_alpha(self, batch: Batch) -> Metrics:
         with torch.no_grad():
             entropy = self.distribution(batch["obs"]).entropy()
-        return {"loss/entropy": batch_mean(entropy)} | self.entropy.adjust(entropy, batch["weight"])
+        metrics = {"loss/entropy": batch_mean(entropy)}
+        return metrics | self.entropy.adjust(entropy, batch["weight"])
