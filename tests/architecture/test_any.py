@@ -41,7 +41,7 @@ BUDGET = {
     "settings": 18,
     "snapshot": 45,
     "spaces": 1,
-    "sweep": 66,
+    "sweep": 65,
     "telemetry": 54,
     "templates": 11,
     "testing": 6,

@@ -242,6 +242,15 @@ def test_status_shows_table_best_and_time_left(
     assert re.search(r"27 of 27 trials, 19 runs open, about [\d:]+ left, interrupted: the same command", said)
 
 
+def test_status_counts_the_trials_that_the_search_will_ask_for(
+    found: Stored, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A grid may have fewer points than `trials` allows."""
+    monkeypatch.setattr(Stored, "planned", 29)
+    assert main(["sweep", "status", str(found.path)]) == 0
+    assert "27 of 29 trials" in capsys.readouterr().out
+
+
 def test_status_ranks_the_trials_once(
     found: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

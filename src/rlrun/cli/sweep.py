@@ -278,14 +278,14 @@ def _status(words: Sequence[str]) -> int:
     path, trials = stored.path, stored.trials
     _table(trials)
     holder = lock.holder(path)
-    parts = [f"{len(trials)} of {stored.cfg.trials} trials", f"{len(trials.open_jobs())} runs open"]
+    parts = [f"{len(trials)} of {stored.planned} trials", f"{len(trials.open_jobs())} runs open"]
     if trials.winner is not None:
         print(_headline(trials.trials[trials.winner], trials))
         parts.append("done")
     elif stored.state in ("running", "interrupted"):
         if best := trials.best():
             print(f"best so far: trial {best[0].number}")
-        expected = forecast(trials, stored.cfg, stored.rung_steps, stored.cfg.trials)
+        expected = forecast(trials, stored.cfg, stored.rung_steps, stored.planned)
         if expected.speed:
             parts.append(f"about {clock(expected.left_s())} left")
         parts.append(f"running: {holder}" if holder else "interrupted: the same command continues it")

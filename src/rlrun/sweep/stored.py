@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from rlrun import lock
 from rlrun.config.stored import SWEEP
@@ -35,11 +34,12 @@ class Stored:
 
     @property
     def planned(self) -> int:
-        """The number of trials of the whole sweep."""
-        from rlrun.sweep.search import BUILT_IN, Random  # late, because they import numpy
+        """The number of trials of the whole sweep. A grid may have fewer points than `trials` allows."""
+        if self.cfg.search != "grid":
+            return self.cfg.trials
+        from rlrun.sweep.search import Grid  # late, because it imports numpy
 
-        kind: type[Any] = BUILT_IN.get(self.cfg.search, Random)
-        return int(kind(self.space, self.cfg.seed, self.cfg.trials).trials)
+        return Grid(self.space, self.cfg.seed, self.cfg.trials).trials
 
     @property
     def state(self) -> str:
