@@ -21,9 +21,9 @@ from rlrun.settings import parse
 from rlrun.sweep import journal
 from rlrun.sweep.driver import Driver
 
-SWEEP = ["sweep", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=400", "trainer.eval_every=400",
-         "trainer.eval_episodes=2", "algo.learning_rate=log(1e-2,1)", "seeds=1", "rungs=[1]", "winners=0",
-         "submit=slurm"]  # fmt: skip
+RUN = ["algo=q_learning", "env=FrozenLake", "env.selftest=off"]  # a busy machine announces a self-test
+SWEEP = ["sweep", *RUN, "trainer.total_steps=400", "trainer.eval_every=400", "trainer.eval_episodes=2",
+         "algo.learning_rate=log(1e-2,1)", "seeds=1", "rungs=[1]", "winners=0", "submit=slurm"]  # fmt: skip
 HOME = Path("runs/sweeps/q_learning-FrozenLake")
 pytestmark = pytest.mark.usefixtures("forks")  # for the checks of spaces
 
@@ -111,8 +111,7 @@ def test_run_of_a_submission_is_found_again_by_resume_auto(
 
 
 def test_refused_submission_has_one_line(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["algo=q_learning", "env=FrozenLake", "env.selftest=off", "submit=slurm", "submit.partition=full"]
-    assert main(["train", *words]) == 1
+    assert main(["train", *RUN, "submit=slurm", "submit.partition=full"]) == 1
     assert capsys.readouterr().err == "error: sbatch: error: invalid partition specified: full\n"
 
 
@@ -121,7 +120,7 @@ def test_machine_without_slurm_has_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    for words in (["train", *SWEEP[1:3], "submit=slurm"], [*SWEEP, "submit.driver=here"]):
+    for words in (["train", *RUN, "submit=slurm"], [*SWEEP, "submit.driver=here"]):
         assert main(words) == 2
         assert capsys.readouterr().err == (
             "error: submit=slurm: this machine has no sbatch, squeue, srun; submit where Slurm is installed, or try it "

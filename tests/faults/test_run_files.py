@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
 import yaml
+from rows.processes import Child
 
 from rlrun.cli import main
 from rlrun.run.trainer import Trainer
@@ -18,7 +17,6 @@ SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.h
 REPLAY = ["algo=dqn", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
           "algo.buffer.capacity=64", "algo.loop.warmup_steps=4", "algo.loop.batch_size=4", "trainer.log_every=10",
           "env.max_episode_steps=10"]  # fmt: skip
-RLRUN = Path(sys.executable).with_name("rlrun")
 
 Out = pytest.CaptureFixture[str]
 
@@ -72,14 +70,15 @@ def test_a_deleted_tensorboard_folder_is_written_again(
     assert [event.step for event in events.Scalars("train/episodes")] == [row["step"] for row in rows]
 
 
-def test_concurrent_starts_with_resume_auto_make_one_run(tmp_path: Path) -> None:
-    command = [RLRUN, "train", *SMALL, "trainer.total_steps=400", "name=one", "resume=auto"]
-    started = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [(one.communicate(timeout=120)[1], one.returncode) for one in started]
+def test_concurrent_starts_with_resume_auto_make_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["train", *SMALL, "trainer.total_steps=400", "name=one", "resume=auto"]
+    started = [Child(command, tmp_path / f"{i}.log") for i in range(3)]
+    answers = [(one.finish(), one.said()) for one in started]
     assert len(list((tmp_path / "runs" / "one").iterdir())) == 1
-    codes = sorted(code for _, code in answers)
+    codes = sorted(code for code, _ in answers)
     assert codes[0] == 0 and set(codes) <= {0, 2}, answers
-    assert all("is in use by" in text for text, code in answers if code == 2)
+    assert all("is in use by" in text for code, text in answers if code == 2)
     (run,) = (tmp_path / "runs" / "one").iterdir()
     assert json.loads((run / "summary.json").read_text())["step"] == 400
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from faults.rows.processes import Child
 
 from rlrun.cli import main
 
@@ -34,8 +35,7 @@ def rlrun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a stored run with an environment of a neighbouring module, which must not be imported."""
     folder = tmp_path_factory.mktemp("untrusted")
-    done = rlrun(folder, "train", "algo=ppo", "env=CartPole", *SMALL, "run_dir=run")
-    assert done.returncode == 0, done.stderr
+    assert main(["train", "algo=ppo", "env=CartPole", *SMALL, f"run_dir={folder / 'run'}"]) == 0
     (folder / "evil.py").write_text(MODULE)
     return folder / "run"
 
@@ -88,14 +88,15 @@ def test_a_branch_imports_no_module_either(
     assert not (run.parent / "IMPORTED").exists() and not (tmp_path / "new").exists()
 
 
-def test_a_module_that_the_user_typed_is_imported(tmp_path: Path) -> None:
+def test_a_module_that_the_user_typed_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
-    done = rlrun(tmp_path, "train", "algo=ppo", "env=mine:Mine-v0", *SMALL, "run_dir=run")
+    train = ["train", "algo=ppo", "env=mine:Mine-v0", *SMALL, "run_dir=run"]
+    done = rlrun(tmp_path, *train)
     assert done.returncode == 0, done.stderr
-    done = rlrun(tmp_path, "resume", "run", "total_steps=40", "plugins=[mine]")
-    assert done.returncode == 0, done.stderr
-    done = rlrun(tmp_path, "train", "algo=ppo", "env=mine:Mine-v0", *SMALL, "run_dir=run", "resume=auto")
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    for number, words in enumerate((["resume", "run", "total_steps=40", "plugins=[mine]"], [*train, "resume=auto"])):
+        fork = Child(words, tmp_path / f"{number}.log")
+        assert fork.finish() == 0, fork.said()
 
 
 OPTIONAL = ("msvcrt", "dill", "charset_normalizer", "brotli", "zstandard", "h5py", "minari", "jax", "envpool",
