@@ -48,7 +48,8 @@ class RecurrentState(Addon):
         zeros = torch.zeros(*first.shape, self.size, device=first.device)
         obs = with_entries(episodes["obs"], hidden_state=zeros, first=first)
         after = self.memory.next_state(obs)
-        before = torch.cat([zeros[:1], after[:-1]]) * ~first.unsqueeze(-1)
+        goes_on = ~first.unsqueeze(-1)
+        before = torch.cat([zeros[:1], after[:-1]]) * goes_on
         return {"memory": before, "carry.memory": after}
 
     def acting(self) -> list[Recurrent]:

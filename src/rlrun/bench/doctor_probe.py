@@ -122,7 +122,8 @@ def gemm() -> Measured:
         if matmul_backend.onednn_from() < math.inf:
             works["fp32 onednn"] = partial(through_onednn, first, second)
         for library, us in medians(works, time.process_time, 0.02).items():
-            found[f"{rows}x{inputs}x{outputs} {library} gflops"] = 2.0 * rows * inputs * outputs / us / 1e3
+            flops = 2.0 * rows * inputs * outputs
+            found[f"{rows}x{inputs}x{outputs} {library} gflops"] = flops / us / 1e3
     return found
 
 

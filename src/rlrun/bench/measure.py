@@ -83,7 +83,8 @@ def rates(work: Callable[[], object], seconds: float, steps: int) -> Figures:
 
     steps: number of steps that one call takes.
     """
-    count = max(1, int(seconds / max(microseconds(work, 0.0, time.perf_counter) / 1e6, 1e-6)))
+    call_s = microseconds(work, 0.0, time.perf_counter) / 1e6
+    count = max(1, int(seconds / max(call_s, 1e-6)))
     wall_began = time.perf_counter()
     cpu_began = time.process_time()
     for _ in range(count):

@@ -37,14 +37,17 @@ class EpisodesFile(Callback):
         returns = ["return"]
         if rewards > 1:
             returns = [f"return_{index}" for index in range(rewards)]
-        kept = [",".join([*COLUMNS, *returns]).encode() + b"\n"]
+        columns = [*COLUMNS, *returns]
+        kept = [",".join(columns).encode() + b"\n"]
         if self.count and self.path.exists():
             header, *lines = islice(files.read_lines(self.path), 1 + self.count)
             if header == OLD_HEADER:
                 lines = [with_new_columns(line) for line in lines]
             kept += lines
-        earlier_s = float(kept[-1].split(b",")[2]) if len(kept) > 1 else 0.0
-        self.started = time.monotonic() - earlier_s
+        self.started = time.monotonic()
+        if len(kept) > 1:
+            last = kept[-1].split(b",")
+            self.started -= float(last[COLUMNS.index("wall_s")])
         replace_file(self.path, kept)
 
     def on_episode(self, episode_return: Return, length: int) -> None:
@@ -52,7 +55,8 @@ class EpisodesFile(Callback):
         components = [episode_return] if isinstance(episode_return, float) else episode_return
         wall_s = round(time.monotonic() - self.started, 3)
         end = [self.episode.terminated, self.episode.success_fraction]
-        values = [self.count, self.run.loop.steps, wall_s, length, *end, *components]
+        steps = self.run.loop.steps
+        values = [self.count, steps, wall_s, length, *end, *components]
         cells = ["" if value is None else str(value) for value in values]
         self.lines.append(",".join(cells) + "\n")
 

@@ -68,8 +68,11 @@ class Scheduler(ABC):
 
     def ended(self) -> list[Ended]:
         lost = self._lost()  # before the codes are read, because a command writes its code before it leaves the queue
-        codes = {name: exit_code(log) for name, log in self.logs.items()}
-        found = [Ended(name, code) for name, code in codes.items() if code is not None or name in lost]
+        found = []
+        for name, log in self.logs.items():
+            code = exit_code(log)
+            if code is not None or name in lost:
+                found.append(Ended(name, code))
         for name, _ in found:
             del self.logs[name]
         return found

@@ -48,8 +48,14 @@ def chosen(words: Sequence[str], refused: Mapping[str, str]) -> tuple[Submission
 
     refused: settings that the command refuses, with the reason. Raises ConfigError with a line for each fault.
     """
-    own = [word for word in words if word.partition("=")[0].partition(".")[0] == GROUP]
-    others = [word for word in words if word not in own]
+    own: list[str] = []
+    others: list[str] = []
+    for word in words:
+        key, _, _ = word.partition("=")
+        if key == GROUP or key.startswith(f"{GROUP}."):
+            own.append(word)
+        else:
+            others.append(word)
     values = dict(map(setting, own))
     name = values.pop(GROUP, NONE)
     names = "|".join(name for name in sources.options(GROUP, [sources.CONF]) if name != NONE)
@@ -61,7 +67,8 @@ def chosen(words: Sequence[str], refused: Mapping[str, str]) -> tuple[Submission
         return None, others
     tree = {GROUP: parts.settings(GROUP, GROUP, name)}
     faults = [f"{key}: {refused[key]}" for key in values if key in refused]
-    faults += parts.apply({key: value for key, value in values.items() if key not in refused}, tree)
+    accepted = {key: value for key, value in values.items() if key not in refused}
+    faults += parts.apply(accepted, tree)
     if faults:
         raise ConfigError(*faults)
     cfg: Settings = parse(CONFIGS[name], tree[GROUP], GROUP)

@@ -74,10 +74,15 @@ def scalar_constant(call: Any, value: Any) -> object:
 
     torch would otherwise convert the number to a tensor in every call.
     """
-    plain = isinstance(value, int | float) and not isinstance(value, bool) and len(call.args) == 2 and not call.kwargs
-    if plain and _name(call.op) in ("add", "sub", "mul", "div") and call.results[0].dtype == call.given[0].dtype:
-        return torch.tensor(value, dtype=call.results[0].dtype)
-    return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or len(call.args) != 2 or call.kwargs:
+        return value
+    if _name(call.op) not in ("add", "sub", "mul", "div"):
+        return value
+    dtype = call.results[0].dtype
+    if dtype != call.given[0].dtype:
+        return value
+    return torch.tensor(value, dtype=dtype)
 
 
 def in_place(op: Any) -> Callable[..., object] | None:

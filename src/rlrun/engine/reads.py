@@ -113,7 +113,8 @@ class Reads:
             self._follow(method, type(module).__name__, method.__code__)
         for code, variables in running.globals.items():
             self._follow_globals(variables, code)
-        source = UNCHANGED.format(checks=" and ".join(check for check, _ in self.checks.values()) or "True")
+        checks = [check for check, _ in self.checks.values()]
+        source = UNCHANGED.format(checks=" and ".join(checks) or "True")
         exec(source, self.namespace)  # safe: this class writes the source, of its own names and names in code
         self.unchanged: Callable[[], bool] = self.namespace["unchanged"]
         del self.running, self.visited

@@ -116,6 +116,10 @@ def changed_attribute(before: Attributes, module: nn.Module) -> str | None:
 def _unchanged(one: tuple[object, int] | None, other: tuple[object, int] | None) -> bool:
     if one is None or other is None:
         return False
-    (first, size), (second, other_size) = one, other
-    same = first is second or (isinstance(first, PLAIN) and type(first) is type(second) and first == second)
-    return same and size == other_size
+    first, first_size = one
+    second, second_size = other
+    if first_size != second_size:
+        return False
+    if first is second:
+        return True
+    return isinstance(first, PLAIN) and type(first) is type(second) and first == second

@@ -167,7 +167,8 @@ class TruncatedNormal:
         log N(x; mean, std) - log(Phi(above) - Phi(below))    with the standardised bounds below and above
         """
         z = (action - self.mean) / self.std
-        log_normal = -0.5 * z * z - torch.log(self.std) - 0.5 * LOG_2PI
+        log_std = torch.log(self.std)
+        log_normal = -0.5 * z * z - log_std - 0.5 * LOG_2PI
         is_inside = (action >= self.low) & (action <= self.high)
         return torch.where(is_inside, log_normal - self._log_mass(), float("-inf"))
 

@@ -226,7 +226,8 @@ def quantile_huber(
     `target` [..., m] are samples of a distribution. quantiles [..., n] estimate its quantiles at tau_i.
     """
     n = quantiles.shape[-1]
-    tau = (2 * torch.arange(n, device=quantiles.device) + 1) / (2 * n)
+    i = torch.arange(n, device=quantiles.device)
+    tau = (2 * i + 1) / (2 * n)
     error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [..., n, m]
     is_below = (error.detach() < 0).to(error.dtype)
     weight = (tau.unsqueeze(-1) - is_below).abs()

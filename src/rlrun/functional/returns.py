@@ -156,7 +156,8 @@ def n_step(
     time = len(r_t)
     if n >= time:
         return monte_carlo_return
-    beyond_n = (monte_carlo_return[n:] - v_t[n - 1 : -1]) * gamma**n
+    value_at_n = v_t[n - 1 : -1]
+    beyond_n = (monte_carlo_return[n:] - value_at_n) * gamma**n
     done_at_step = []
     for k in range(n):
         done_at_step.append(done[k : time - n + k])
@@ -195,8 +196,9 @@ def vtrace(
     c = trace_lambda * ratio.clamp(max=c_clip)
     delta = rho * td_error(r_t, v_tm1, v_t, terminated, gamma)
     vs = v_tm1 + reverse_recurrence(delta, gamma * c * ~done)
-    next_vs = trace_lambda * vs[1:] + (1 - trace_lambda) * v_t[:-1]
-    next_vs = torch.where(done[:-1], v_t[:-1], next_vs)
+    next_v = v_t[:-1]
+    next_vs = trace_lambda * vs[1:] + (1 - trace_lambda) * next_v
+    next_vs = torch.where(done[:-1], next_v, next_vs)
     next_vs = torch.cat([next_vs, v_t[-1:]])
     advantage = rho * td_error(r_t, v_tm1, next_vs, terminated, gamma)
     return vs, advantage
@@ -222,6 +224,7 @@ def retrace(
     """
     ratio = log_ratio.exp()
     c = trace_lambda * ratio.clamp(max=1.0)
-    c_next = torch.cat([c[1:], torch.zeros_like(c[-1:])])
+    no_trace = torch.zeros_like(c[-1:])
+    c_next = torch.cat([c[1:], no_trace])
     delta = td_error(r_t, q_tm1, v_t, terminated, gamma)
     return q_tm1 + reverse_recurrence(delta, gamma * c_next * ~done)

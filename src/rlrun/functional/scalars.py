@@ -54,7 +54,8 @@ class TwoHot:
 
     def atoms(self, like: Tensor) -> Tensor:
         """Returns the integers from -reach to reach, [size], with the device and dtype of `like`."""
-        return torch.arange(-self.reach, self.reach + 1, device=like.device, dtype=like.dtype)
+        end = self.reach + 1
+        return torch.arange(-self.reach, end, device=like.device, dtype=like.dtype)
 
 
 def squash(x: Tensor) -> Tensor:

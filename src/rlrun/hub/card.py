@@ -37,11 +37,13 @@ def front(run: StoredRun, repo: str, step: int) -> dict[str, object]:
     row = evaluation(run, step)
     if row is None:
         return about
-    value = f"{row[SCORE]:.2f} +/- {row.get('eval/return_std', 0.0):.2f}"
+    std = row.get("eval/return_std", 0.0)
+    value = f"{row[SCORE]:.2f} +/- {std:.2f}"
     task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
     metric = {"type": "mean_reward", "name": "mean_reward", "value": value, "verified": False}
     result = {"task": task, "dataset": {"name": env, "type": env}, "metrics": [metric]}
-    return about | {"model-index": [{"name": repo.partition("/")[2], "results": [result]}]}
+    _, _, name = repo.partition("/")
+    return about | {"model-index": [{"name": name, "results": [result]}]}
 
 
 def evaluations(run: StoredRun, step: int) -> list[str]:
@@ -60,14 +62,18 @@ def evaluations(run: StoredRun, step: int) -> list[str]:
     table = [["", "step", "episodes", *heads], ["---"] * (3 + len(keys))]
     episodes = run.config["trainer"].get("eval_episodes", "")
     for name, row in rows.items():
-        table.append([name, f"{row['step']:,}", str(episodes), *(figure(row, key) for key in keys)])
+        figures = [figure(row, key) for key in keys]
+        table.append([name, f"{row['step']:,}", str(episodes), *figures])
     lines = [f"| {' | '.join(cells)} |" for cells in table]
     return ["## Evaluation", "", *lines, "", "Returns of the run's own evaluations, without exploration.", ""]
 
 
 def evaluation(run: StoredRun, step: int) -> Row | None:
     """Returns the row of the evaluation at a step, or None if there was no evaluation."""
-    return next((row for row in run.rows if row["step"] == step and SCORE in row), None)
+    for row in run.rows:
+        if row["step"] == step and SCORE in row:
+            return row
+    return None
 
 
 def figure(row: Row, key: str) -> str:
