@@ -227,6 +227,17 @@ def test_a2c_action_noise_is_in_the_action_and_its_log_probability(build: Build)
     torch.testing.assert_close(agent.policy(obs).log_std.exp(), torch.full((4000, 1), 0.3))
 
 
+def test_a2c_minibatch_critic_learns_discounted_returns(build: Build) -> None:
+    agent: Any = build(toy("a2c_minibatch", **{"algo.gamma": 0.9})).agent
+    rollout = made(4, 1)
+    _, next_value = agent.critic.values(rollout)
+    expected, following = [], next_value[-1]
+    for reward in reversed(rollout["reward"]):
+        following = reward + 0.9 * following
+        expected.insert(0, following)
+    torch.testing.assert_close(agent.advantages(rollout)["return"], torch.stack(expected))
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a2c_minibatches_are_shuffled_by_option(shuffle: bool, build: Build) -> None:
     loop: Any = build(toy("a2c", **{"algo.shuffle": shuffle, "algo.minibatch_size": 4}))

@@ -157,6 +157,24 @@ def test_bandits_act_with_noisy_weights_without_changing_them(algo, build):
     assert equal(before, weights(loop))
 
 
+def test_data_of_an_action_is_normalised_as_all_data_is(build):
+    loop = train(build(toy("neural_linear", **{"env.normalize.kind": "obs"})), 3)
+    data = Data(loop.buffer, loop.addons)
+    whole = data.all()
+    assert not torch.equal(whole["obs"], loop.buffer.all()["obs"])
+    for action in whole["action"].unique():
+        assert torch.equal(data.of_action(int(action))["obs"], whole["obs"][whole["action"] == action])
+
+
+def test_variational_bandit_divides_the_kl_by_the_number_of_stored_rewards(build):
+    agent = build(toy("variational_bandit")).agent
+    pulls = batch(agent)
+    draws = agent.draws(pulls)
+    few, many = (agent.loss(pulls | {"stored": torch.tensor(float(stored))}, draws) for stored in (1, 100))
+    kl = normal_kl(agent.mean, torch.nn.functional.softplus(agent.rho), agent.cfg.prior_std)
+    torch.testing.assert_close(few - many, kl * (1 - 1 / 100))
+
+
 def test_parameter_noise_grows_while_the_kl_is_small(build):
     changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon.start": 0.5}
     agent = build(toy("parameter_noise_bandit", **changes)).agent

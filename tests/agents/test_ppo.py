@@ -24,6 +24,13 @@ def test_ppo_epochs_stop_at_the_target_kl(target_kl: float | None, epochs: int, 
     assert loop.agent.optim.steps == epochs * 2  # minibatches of 8 from 16 rows
 
 
+def test_ppo_reports_the_losses_of_the_first_and_last_epoch(build: Build) -> None:
+    metrics = build(toy("ppo")).tick()
+    for loss in ("loss/critic", "loss/actor"):
+        first, last = metrics[f"{loss}_first_epoch"], metrics[f"{loss}_last_epoch"]
+        torch.testing.assert_close(metrics[loss], (first + last) / 2)  # two epochs
+
+
 def test_ppo_learning_rate_stays_positive_in_the_last_rollout(build: Build) -> None:
     loop = build(toy("ppo", **{"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 64}))
     rates = []

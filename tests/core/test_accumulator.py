@@ -1,12 +1,13 @@
 """Metrics between two log rows: means of updates, measures of environments, and the state of both."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from toys import toy
 
 from rlrun.core.accumulator import Accumulator, epoch_metrics
 from rlrun.types import Episode
@@ -65,6 +66,11 @@ def test_moving_averages_of_measures_cover_the_window_in_whole_rows() -> None:
             metrics.measure({"regret": np.array([value])})
         row = metrics.drain_measures()
     assert row["train/regret_smooth"] == pytest.approx((7 + 10 + 10) / 3)
+
+
+def test_moving_averages_cover_a_20th_of_the_timesteps_of_a_run(build: Callable[..., Any]) -> None:
+    changes = {"trainer.total_steps": 800, "env.num_envs": 4}
+    assert build(toy("ucb", **changes)).metrics.window == 800 / 4 / 20
 
 
 def test_measure_without_a_report_in_the_window_has_no_moving_average() -> None:

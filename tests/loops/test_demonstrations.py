@@ -148,6 +148,15 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     assert read("data", tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)
 
 
+def test_the_best_are_saved_every_save_every_updates(build: Build, tmp_path: Path) -> None:
+    changes = {"algo.buffer.save_every": 3, "algo.buffer.save_to": str(tmp_path / "best-v0")}
+    loop = deep_sea(build, **changes)
+    loop.buffer.add_success(dive(loop) | {"kind": "own"})
+    for updates in (1, 2, 3):
+        train(loop, updates)
+        assert (tmp_path / "best-v0").exists() == (updates == 3)
+
+
 def recurrent(build: Build, given: str | None = None) -> Any:
     network = {"network.hidden": [8], "network.features": 4, "network.sequence_length": 4}
     demos = {"algo.buffer.given": given, "algo.buffer.rho": 0.9, "algo.buffer.phi": 0.0}

@@ -91,6 +91,21 @@ def test_noisy_layers_are_the_last_ones_and_the_others_are_plain(layers: int | N
     torch.testing.assert_close(mixed(obs, noise), plain(obs))
 
 
+def test_dqn_evaluates_its_networks_with_different_noise(build: Callable[..., Any]) -> None:
+    loop = build(toy("noisy_dqn"))
+    drawn: list[torch.Tensor] = []
+    learn = loop.agent.update_q
+
+    def update_q(batch: Any, noise: Any, members: Any) -> Any:
+        drawn.extend(one for (one,) in noise)
+        return learn(batch, noise, members)
+
+    object.__setattr__(loop.agent, "update_q", update_q)
+    train(loop, 1)
+    first, second, third = drawn
+    assert not torch.equal(first, second) and not torch.equal(second, third) and not torch.equal(first, third)
+
+
 def test_dqn_has_as_many_noisy_layers_as_chosen(build: Callable[..., Any]) -> None:
     changes = {"network.hidden": [8, 8], "algo.noisy_layers": 1}
     agent = train(build(toy("noisy_dqn", **changes)), 2).agent

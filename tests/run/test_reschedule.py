@@ -144,6 +144,13 @@ def test_new_values_of_scheduled_numbers_become_points() -> None:
     assert dict(by_key(found["algo.schedule"]))["entropy.ent_coef"] == {"piecewise": {"values": [0.5], "at": [300]}}
 
 
+def test_a_second_change_at_one_step_replaces_the_first() -> None:
+    values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
+    for clip_range in (0.1, 0.3):  # as when a run is resumed twice from one snapshot
+        values = put(values, rescheduled(values, {"algo.clip_range": clip_range}, 300))
+    assert dict(by_key(values["algo"]["schedule"])) == {"clip_range": {"piecewise": {"values": [0.3], "at": [300]}}}
+
+
 def test_learning_rates_without_a_schedule_change_alone() -> None:
     values = jobs(["algo=sac", "env=Pendulum", "preset=none"])[0].values
     found = rescheduled(values, {"algo.actor_learning_rate": 1e-4}, 9)

@@ -60,6 +60,14 @@ def test_reset_keeps_the_weights_and_starts_everything_else_anew(source: Path, t
     assert config["algo"]["loop"]["warmup_policy"] == "agent", "the trained agent fills the buffer"
 
 
+def test_reset_starts_the_state_of_exploration_anew(tmp_path: Path) -> None:
+    words = ["algo=sac", "env=Pendulum", *DQN[2:], "algo.entropy.initial_alpha=0.5", "trainer.total_steps=80"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'source'}"]) == 0
+    assert main(["reset", str(tmp_path / "source"), f"into={tmp_path / 'new'}", "total_steps=40"]) == 0
+    alphas = [state(tmp_path / run)["agent.entropy.log_alpha"].exp().item() for run in ("source", "new")]
+    assert alphas[1] == pytest.approx(0.5) and alphas[0] != alphas[1], "40 steps only fill the buffer"
+
+
 def test_reset_twice_with_one_seed_gives_equal_rows(source: Path, tmp_path: Path) -> None:
     run = Run(source)
     words = ("trainer.total_steps=100", "trainer.eval_episodes=0")

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from toys import Values, equal, put, toy, train, weights
 
+import rlrun
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
@@ -178,6 +179,15 @@ def test_a_snapshot_that_does_not_fit_is_refused_with_its_reason(build: Build, t
         load_part(other.agent, Store(path).load().state, "agent")
     with pytest.raises(ConfigError, match=rf"^init_from=\S+: {says}"):
         warm_start(path, other)
+
+
+def test_a_run_keeps_the_snapshots_of_its_archive(tmp_path: Path) -> None:
+    words = ["algo=ucb", "env=BernoulliBandit", "preset=none", "env.num_envs=1", "trainer.total_steps=30", "logger=[]",
+             "trainer.eval_episodes=0", "trainer.snapshot_every=5", "trainer.snapshot_keep=1",
+             "trainer.snapshot_archive_every=10"]  # fmt: skip
+    run = rlrun.train(*words, run_dir=str(tmp_path / "run"))
+    steps = {name for name in Store(run.path).names() if name != "best"}
+    assert steps == {step_name(step) for step in (10, 20, 30)}
 
 
 def test_values_out_of_range_are_reported_together() -> None:

@@ -140,6 +140,13 @@ def test_evaluation_and_log_due_together_make_one_row() -> None:
     assert {"eval/return_mean", "loss/critic", "train/return_mean"} <= run.rows[0].keys()
 
 
+def test_the_best_snapshot_stays_at_the_first_of_equal_evaluations() -> None:
+    run = Run(stride=4, total_steps=8, eval_every=4)
+    run.scores = iter([3.0, 3.0])
+    run.run()
+    assert run.saved == ["best", "step_000000008"] and run.trainer.progress.best_step == 4
+
+
 def test_the_best_snapshot_moves_only_when_an_evaluation_beats_it() -> None:
     run = Run(stride=4, total_steps=20, eval_every=4)
     run.run()

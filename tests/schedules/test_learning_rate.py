@@ -103,3 +103,11 @@ def test_rates_move_once_an_epoch_on_policy_and_once_an_update_otherwise(
     loop = build(toy(algo, **{"algo.lr_schedule": {"ExponentialLR": {"gamma": 0.9}}}))
     train(loop, 3)
     assert loop.agent.optim.learning_rate.item() == pytest.approx(0.01 * 0.9 ** (3 * per_update - 1))
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_rates_of_actor_and_critic_both_move(algo: str, build: Build) -> None:
+    loop = build(toy(algo, **{"algo.lr_schedule": {"ExponentialLR": {"gamma": 0.9}}}))
+    train(loop, 3)
+    for optim in (loop.agent.actor_optim, loop.agent.critic_optim):
+        assert optim.learning_rate.item() == pytest.approx(0.01 * 0.9**2)
