@@ -11,6 +11,7 @@ import pytest
 import rlrun
 from rlrun.envs.stepping.slot import PARAMETERS, EnvError, EnvSlot
 from rlrun.errors import ConfigError
+from rlrun.schedules.attribute import OF_MUJOCO
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.types import Episode
 
@@ -220,6 +221,20 @@ def test_schedule_changes_only_numbers_of_an_environment(name: str) -> None:
     assert str(refused.value).startswith(f"environment 0: env.schedule.{name}: ") and "\n" not in str(refused.value)
     slot.reset(seed=0)
     assert {cls: dict(vars(cls)) for cls in Crowded.__mro__} == before and callable(slot.env.step)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["data.narena", "data.threadpool", "data.time", "model.nq", "model.opt.iterations", "model.opt.tolerance",
+     "model.stat.extent", "np_random.bit_generator.ctypes.state.value"],
+)  # fmt: skip
+def test_schedule_changes_no_memory_of_a_library(name: str) -> None:
+    slot = EnvSlot(lambda: gym.make("InvertedPendulum-v5"), 0)
+    with pytest.raises(EnvError, match=rf"env\.schedule\.{name}: is "):
+        slot.set_parameters({name: 1.0})
+    for allowed in OF_MUJOCO:
+        slot.set_parameters({f"model.opt.{allowed}": 0.01})
+    slot.close()
 
 
 def test_whole_numbers_stay_whole() -> None:

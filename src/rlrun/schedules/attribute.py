@@ -11,6 +11,8 @@ from rlrun.imports import traced
 
 # objects whose attributes no schedule may change, because other environments or the agent use them too
 CLOSED = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, gym.Space)
+# numbers of MuJoCo's C structs that a schedule may change: others are sizes, addresses and limits of its loops
+OF_MUJOCO = ("timestep", "density", "viscosity", "impratio")
 NEAR = 1e-6  # a value at most this far from a whole number is whole; interpolation rounds
 
 
@@ -30,13 +32,16 @@ class Attribute:
         """Returns the attribute to which a path such as `gravity` or `model.opt.timestep` leads from an object.
 
         The path may come from an untrusted config. Raises ScheduledAttributeError if it does not lead to a number, or
-        if it leads through special attributes, classes, modules, functions or spaces.
+        if it leads through special attributes, classes, modules, functions or spaces, or into the memory of a library
+        written in C.
         """
         holder = root
         *names, last = path.split(".")
+        foreign = False
         try:
             for name in names:
                 holder = getattr(holder, name)
+                foreign = foreign or not hasattr(holder, "__dict__")
                 if isinstance(holder, CLOSED):
                     break
             now = getattr(holder, last)
@@ -44,6 +49,9 @@ class Attribute:
             raise ScheduledAttributeError("the environment has no such attribute") from None
         if isinstance(holder, CLOSED) or any(name.startswith("__") for name in (*names, last)):
             raise ScheduledAttributeError("cannot be scheduled; name a number of the environment or of an object in it")
+        if foreign and not (type(holder).__name__ == "MjOption" and last in OF_MUJOCO):
+            allowed = ", ".join(f"model.opt.{name}" for name in OF_MUJOCO)
+            raise ScheduledAttributeError(f"is memory of a library; of MuJoCo's, these can be scheduled: {allowed}")
         if isinstance(now, bool) or not isinstance(now, int | float | np.number):
             raise ScheduledAttributeError(f"is of type {type(now).__name__}, not a number")
         return cls(holder, last)
