@@ -26,7 +26,7 @@ from pygments.lexers import TextLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlrun.cli import COMMANDS, catalogue, learned, main
+from rlrun.cli import COMMANDS, catalogue, learning_results, main
 from rlrun.config import foreign_words, sources
 from rlrun.config.contents import Contents
 from rlrun.settings import registry
@@ -100,7 +100,7 @@ class Algorithm(Generated):
             ("family", FAMILIES[catalogue.family(name, CONTENTS)]),
             ("actions", ", ".join(_spaces(name, "Actions"))),
             ("observations", ", ".join(_spaces(name, "Observations"))),
-            ("learned here", learned.of_algorithm(name)),
+            ("learned here", learning_results.of_algorithm(name)),
             ("run it", f"`{command(name)}`{preparation(name)}"),
         ]
         return f"{linked(sources.notes(file).headline)}\n\n{table(('', ''), rows)}"
@@ -123,7 +123,7 @@ class AlgorithmResults(SphinxDirective):
         name = self.arguments[0]
         files = sorted((DOCS / "learning").glob(f"{name}-*.json"))
         if not files:
-            text = UNMEASURED[learned.of_algorithm(name)]
+            text = UNMEASURED[learning_results.of_algorithm(name)]
             return self.parse_text_to_nodes(text.format(test=_test(name)))
         found: list[nodes.Node] = []
         for file in files:
@@ -167,7 +167,7 @@ class AlgorithmIndex(Generated):
     def markdown(self) -> str:
         families: dict[str, list[tuple[str, str, str]]] = {}
         for name, file in algorithms().items():
-            row = (f"[{name}]({name}.md)", linked(sources.notes(file).headline), learned.of_algorithm(name))
+            row = (f"[{name}]({name}.md)", linked(sources.notes(file).headline), learning_results.of_algorithm(name))
             families.setdefault(catalogue.family(name, CONTENTS), []).append(row)
         parts = []
         for family, title in FAMILIES.items():
@@ -212,7 +212,7 @@ def algorithms() -> dict[str, Path]:
 
 def command(name: str) -> str:
     """Returns a command that trains an algorithm, with the settings of its longest stored run if there is one."""
-    result = next(iter(learned.results().get(name, ())), None)
+    result = next(iter(learning_results.results().get(name, ())), None)
     if result is None:
         env = ENVS.get(name) or ENVS[catalogue.family(name, CONTENTS)]
         return f"rlrun train algo={name} env={env} {DATA.get(name, '')}".rstrip()
