@@ -222,6 +222,12 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("name=über", "cannot read 'name=über': put text with such characters in quotes: \"name='über'\""),
         ("name=;", "cannot read 'name=;': put text with such characters in quotes: \"name=';'\""),
         ("name=a(b)", "cannot read 'name=a(b)': put text with such characters in quotes: \"name='a(b)'\""),
+        ("@pkg=1", "@pkg=1: packages (@) are not used here; a part is chosen by its key: algo.buffer=NAME"),
+        (
+            "algo/buffer@algo.buffer=replay",
+            "algo/buffer@algo.buffer=replay: packages (@) are not used here; a part is chosen by its key: "
+            "algo.buffer=NAME",
+        ),
         ("algo=sac", "algo=sac: algo is chosen twice, first by algo=sac"),
         ("plugins=[no_such_package]", "plugins: cannot find a package named 'no_such_package'"),
         ("trainer.engine=warp", "trainer.engine='warp': must be 'auto', 'eager', 'compile' or 'cudagraph'"),

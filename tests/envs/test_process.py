@@ -23,7 +23,7 @@ def registered() -> Iterator[None]:
 
 
 class Change(gym.Wrapper):
-    """Calls `change` in the constructor or in `reset`."""
+    """Calls `change` in the constructor, in `reset` or in `step`."""
 
     def __init__(self, env: gym.Env, change: Callable[[], object], at: str):
         super().__init__(env)
@@ -35,6 +35,11 @@ class Change(gym.Wrapper):
         if self.at == "reset":
             self.change()
         return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        if self.at == "step":
+            self.change()
+        return super().step(action)
 
 
 @pytest.mark.parametrize("at", ["make", "reset"])
@@ -60,3 +65,14 @@ def test_the_number_of_threads_is_restored(make: Any) -> None:
     kwargs = {"change": lambda: torch.set_num_threads(threads + 1), "at": "make"}
     make(ID, selftest="off", action_mask=False, kwargs=kwargs)
     assert torch.get_num_threads() == threads
+
+
+def test_an_environment_that_leaves_the_working_directory_in_a_step_ends_the_run_in_its_folder(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = make(ID, selftest="off", action_mask=False, kwargs={"change": lambda: os.chdir("/"), "at": "step"})
+    env.reset()
+    with pytest.raises(ConfigError, match="sets the working directory to /, .*env.backend=async"):
+        env.step(torch.zeros(env.num_envs))
+    assert Path.cwd() == tmp_path

@@ -5,8 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 import rlrun
 from rlrun.callbacks.episodes import EpisodesFile
+from rlrun.errors import ConfigError
 from rlrun.testing import check_callback
 from rlrun.types import Episode
 
@@ -49,6 +52,18 @@ def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Pa
     first, second = lines(tmp_path)
     assert [first["terminated"], first["success_fraction"], first["length"]] == ["", "", "9"]
     assert [second["terminated"], second["success_fraction"], second["return"]] == ["True", "0.25", "3.0"]
+
+
+@pytest.mark.parametrize("line", ["1,9", "1,9,soon,9,True,,3.0"])
+def test_damaged_episode_history_is_refused_in_one_line(line: str, tmp_path: Path) -> None:
+    (tmp_path / "episodes.csv").write_text(f"episode,step,wall_s,length,terminated,success_fraction,return\n{line}\n")
+    history: Any = EpisodesFile()
+    history.run = SimpleNamespace(
+        path=tmp_path, loop=SimpleNamespace(env=SimpleNamespace(spec=SimpleNamespace(reward_dim=1)))
+    )
+    history.set_extra_state(1)
+    with pytest.raises(ConfigError, match="episodes.csv: episode 1 cannot be read"):
+        history.on_start()
 
 
 def test_episode_history_has_a_column_for_each_component_of_a_return(tmp_path: Path) -> None:

@@ -195,7 +195,6 @@ def test_changes_at_one_step_are_one_change() -> None:
         ({"rollout_steps": 64}, 32, 32, [32, 160, 288, 512]),
         ({"rollout_steps": 64}, 100, 10, [100, 200, 300, 512]),
         ({"rollout_steps": 64}, 100, 96, [192, 288, 512]),
-        ({"rollout_steps": 256}, None, 1, [512]),
         ({}, 128, 1, [128, 256, 384, 512]),
     ],
 )
@@ -303,6 +302,8 @@ def test_winner_of_a_real_population_is_replayed_with_equal_digest(
         (["algo.gamma=logit(0.9,0.99)"], "algo.gamma: cannot change during a run, as kind=pbt needs (these can: algo."),
         (["trials=1"], "trials=1: kind=pbt needs a population of 2 to 1000"),
         (["seeds=3"], "seeds=3: kind=pbt trains one run for each trial"),
+        (["trainer.total_steps=2000", "algo.loop.rollout_steps=2048"], "kind=pbt: no trial could be copied before its"),
+        (["trainer.total_steps=2000", "trainer.eval_every=2000"], "kind=pbt: no trial could be copied before its"),
         (["algo.schedule={}"], "algo.schedule={}: kind=pbt writes algo.schedule itself"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlrun import files
 from rlrun.core.callback import Callback
+from rlrun.errors import ConfigError
 from rlrun.settings import register
 from rlrun.snapshot.atomic import replace_file
 from rlrun.types import Return
@@ -46,9 +47,17 @@ class EpisodesFile(Callback):
             kept += lines
         self.started = time.monotonic()
         if len(kept) > 1:
-            last = kept[-1].split(b",")
-            self.started -= float(last[COLUMNS.index("wall_s")])
+            self.started -= self.seconds(kept[-1])
         replace_file(self.path, kept)
+
+    def seconds(self, line: bytes) -> float:
+        """Returns the seconds of training at the end of an episode, from its line in the file."""
+        try:
+            return float(line.split(b",")[COLUMNS.index("wall_s")])
+        except (ValueError, IndexError):
+            raise ConfigError(
+                f"{self.path}: episode {self.count} cannot be read; without this file, a new one is begun"
+            ) from None
 
     def on_episode(self, episode_return: Return, length: int) -> None:
         self.count += 1

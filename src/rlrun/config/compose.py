@@ -252,6 +252,8 @@ class Composer:
             elements = _elements(override)
         except (HydraException, ValueError) as error:
             raise ConfigError(f"cannot read {text!r}: {self._advice(text, error)}") from None
+        if override.package is not None:
+            raise ConfigError(f"{text}: packages (@) are not used here; a part is chosen by its key: algo.buffer=NAME")
         group = override.key_or_group
         names_a_group = self._files.group_exists(group)
         # `algo.buffer=replay` chooses a part, `algo.buffer={...}` sets its section
@@ -262,7 +264,7 @@ class Composer:
             key=group,
             raw=text.partition("=")[2],
             values=elements,
-            is_group=override.package is not None or names_a_group or chooses_a_part,
+            is_group=names_a_group or chooses_a_part,
             is_hydra=override.is_hydra_override(),
             is_sweep=override.is_sweep_override(),
             is_deletion=override.is_delete(),

@@ -35,6 +35,11 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
         if rollouts < _quotient(step, rollout) < _quotient(total, rollout):
             found.append(step)
             rollouts = _quotient(step, rollout)
+    if cfg.kind.name == "pbt" and not found:
+        raise ConfigError(
+            f"kind=pbt: no trial could be copied before its end at trainer.total_steps={total}; evaluate more often "
+            f"(trainer.eval_every={every}), or train longer than one rollout ({rollout} steps)"
+        )
     return [*found, total]
 
 

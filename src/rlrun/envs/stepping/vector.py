@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ from rlrun.envs.stepping.autoreset import Arrays, Raw, adapter, copied, put
 from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.envs.stepping.pool import SyncPool, VectorPool
-from rlrun.envs.stepping.process import unchanged
+from rlrun.envs.stepping.process import check_folder, unchanged
 from rlrun.envs.stepping.returned import (
     BOOLS,
     NUMBERS,
@@ -116,6 +117,7 @@ class VectorEnv(nn.Module):
         else:
             self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
+        self.folder = os.getcwd()
         self.origin: dict[str, object] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
         self.tasks = Tasks({}, seed, venv.num_envs)
         self.goal_rewards: GoalRewards | None = None  # None if there are no single environments
@@ -294,6 +296,8 @@ class VectorEnv(nn.Module):
                 self._check(raw)
         except Exception as error:
             raise self._stopped(error) from error
+        finally:
+            check_folder(self.name, self.folder)
         if self.lost or clock.cut or clock.restarts:
             raw = self._without_lost(raw)
         reward = raw.reward.astype(np.float32)
