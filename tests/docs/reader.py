@@ -117,7 +117,7 @@ def furnish(home: Path) -> None:
     assert main(["new", "algo", "my_algo"]) == 0
     (home / "my_package").mkdir()
     (home / "my_package/__init__.py").write_text((home / "my_algo/my_algo.py").read_text() + ENV)
-    for example in EXAMPLES.iterdir():
+    for example in filter(Path.is_file, EXAMPLES.iterdir()):
         shutil.copy(example, home)
     if find_spec("minari"):
         for name in DATA_SETS:

@@ -73,6 +73,6 @@ def test_an_environment_that_leaves_the_working_directory_in_a_step_ends_the_run
     monkeypatch.chdir(tmp_path)
     env = make(ID, selftest="off", action_mask=False, kwargs={"change": lambda: os.chdir("/"), "at": "step"})
     env.reset()
-    with pytest.raises(ConfigError, match="sets the working directory to /, .*env.backend=async"):
+    with pytest.raises(ConfigError, match=r"sets the working directory to /, .*env.backend=async"):
         env.step(torch.zeros(env.num_envs))
     assert Path.cwd() == tmp_path

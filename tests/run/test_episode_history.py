@@ -62,7 +62,7 @@ def test_damaged_episode_history_is_refused_in_one_line(line: str, tmp_path: Pat
         path=tmp_path, loop=SimpleNamespace(env=SimpleNamespace(spec=SimpleNamespace(reward_dim=1)))
     )
     history.set_extra_state(1)
-    with pytest.raises(ConfigError, match="episodes.csv: episode 1 cannot be read"):
+    with pytest.raises(ConfigError, match=r"episodes.csv: episode 1 cannot be read"):
         history.on_start()
 
 
