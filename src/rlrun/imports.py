@@ -227,18 +227,20 @@ def traced(error: BaseException) -> str:
 
 
 def typed_again(reference: str) -> str | None:
-    """Returns how the user named the module of a stored config in this process; None if the user did not name it.
+    """Returns how this process must refer to a module that a stored config names; None if the user did not name it.
 
-    The name of a file must be the same, but the file may have moved to another folder. The stored path is not read.
+    Installed plug-ins count as named by the user; modules that merely a library has imported do not. For a path, the
+    name of the file must be the same, but the file may have moved to another folder. The stored path is not read.
     """
-    if not is_path(reference):
-        if reference in sys.modules:
-            return reference
+    if is_path(reference):
+        code = _code.get(name_of(reference))
+        if code is None:
+            return None
+        return code.typed
+    plugins = {entry.module.partition(".")[0] for entry in installed_plugins()}
+    if reference not in sys.modules or reference.partition(".")[0] not in _named | plugins:
         return None
-    code = _code.get(name_of(reference))
-    if code is None:
-        return None
-    return code.typed
+    return reference
 
 
 def digests() -> dict[str, str]:

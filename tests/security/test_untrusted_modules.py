@@ -78,6 +78,28 @@ def test_malformed_env_ids_are_refused_in_one_line(
     assert not (run.parent / "IMPORTED").exists() and "None" not in sys.modules
 
 
+@pytest.mark.parametrize("key", ["env", "plugins"])
+@pytest.mark.parametrize("module", ["json", "gymnasium", "__main__", "cython_runtime"])
+def test_module_that_only_a_library_imported_does_not_count_as_typed(
+    run: Path, tmp_path: Path, module: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers would import it again, from the current folder if it cannot be found elsewhere."""
+    assert module in sys.modules
+    hostile = tmp_path / "run"  # without snapshots, so that a resume begins at step 0
+    hostile.mkdir()
+    for entry in ("config.yaml", "overrides.yaml", "meta.json"):
+        (hostile / entry).write_bytes((run / entry).read_bytes())
+    rename_env(hostile, "CartPole-v1")
+    if key == "env":
+        rename_env(hostile, f"{module}:CartPole-v1")
+    else:
+        text = (hostile / "config.yaml").read_text()
+        (hostile / "config.yaml").write_text(text.replace("plugins: []", f"plugins: [{module}]"))
+    assert main(["resume", str(hostile), "total_steps=40"]) == 2
+    refusal = f"error: {hostile}: needs code of its own; if you trust it, add plugins=[{module}]"
+    assert capsys.readouterr().err.splitlines() == [refusal]
+
+
 def test_a_branch_imports_no_module_either(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
