@@ -16,22 +16,22 @@ from rlrun.operating_system import OPEN_FLAGS
 CONFIG_BYTES = 128 << 10  # config.yaml and overrides.yaml have a few thousand bytes
 JSON_BYTES = 4 << 20  # meta.json grows by about 600 bytes with every resume
 METRICS_BYTES = 512 << 20
-ROW_BYTES = 1 << 20  # one line of metrics.jsonl
-ROWS = 2 << 20  # lines of metrics.jsonl
-ENTRIES = 1 << 20  # files and folders of a run
+ROW_BYTES = 1 << 20  # most bytes of a line in a file of JSON lines, including the line end
+ROWS = 2 << 20  # most lines of such a file
+ENTRIES = 1 << 20  # most files and folders in the folder of a run or a sweep
 
-KINDS = {
+KINDS = {  # file types that are refused, by their bits of st_mode
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
 }
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ConfigError unless `folder` and its subfolders hold only regular files and folders."""
+    """Raises ConfigError if anything at or below `folder` is neither a regular file nor a folder, cannot be listed, or
+    makes the number of files and folders exceed `ENTRIES`. A folder that does not exist passes."""
     waiting = [os.fspath(folder)]
     count = 0
     while waiting:
@@ -48,14 +48,15 @@ def check_folder(folder: Path) -> None:
         except OSError as error:
             raise ConfigError(f"{error.filename or folder}: {error.strerror}") from None
         if count > ENTRIES:
-            raise ConfigError(f"{folder}: holds more than {ENTRIES:,} files")
+            raise ConfigError(f"{folder}: holds more than {ENTRIES:,} files and folders")
 
 
 def open_descriptor(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) -> int:
     """Opens a regular file and returns its descriptor.
 
-    Raises ConfigError if it is not a regular file, if it has more than `limit` bytes, or if it is opened for writing
-    and has a second hard link. Raises OSError if opening fails.
+    flags: those of `os.open`; O_CREAT creates a file that does not exist. Raises ConfigError if the path is not a
+    regular file, if the file has more than `limit` bytes, or if it is opened for writing and has a second hard link.
+    Raises OSError if opening fails.
     """
     try:
         mode = os.lstat(path).st_mode
@@ -92,24 +93,24 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yields the lines of a metrics file, including line ends.
+    """Yields the lines of a file of JSON lines, including line ends.
 
-    Raises ConfigError if there are more than `ROWS` lines or one reaches `ROW_BYTES` bytes, and the errors of
+    Raises ConfigError for more than `ROWS` lines or a line of more than `ROW_BYTES` bytes, and the errors of
     `open_descriptor`.
     """
+    count = 0
     with open(open_descriptor(path, limit=METRICS_BYTES), "rb") as file:
-        for _ in range(ROWS):
-            line = file.readline(ROW_BYTES)
-            if not line:
-                return
-            if len(line) == ROW_BYTES:
+        while line := file.readline(ROW_BYTES + 1):
+            count += 1
+            if count > ROWS:
+                raise ConfigError(f"{path}: has more than {ROWS:,} lines")
+            if len(line) > ROW_BYTES:
                 raise too_long(path)
             yield line
-    raise ConfigError(f"{path}: has more than {ROWS:,} lines")
 
 
 def too_long(path: Path) -> ConfigError:
-    """Returns the error of a metrics file with a line that reaches `ROW_BYTES` bytes."""
+    """Returns the error of a file with a line of more than `ROW_BYTES` bytes."""
     return ConfigError(f"{path}: has a line of more than {ROW_BYTES:,} bytes")
 
 
@@ -126,7 +127,11 @@ def open_to_append(path: Path, from_start: bool = False) -> int:
 
 def make_folder(path: Path) -> Path:
     """Creates a folder unless it exists. Raises ConfigError if the path is a symbolic link, else OSError on failure."""
-    path.mkdir(exist_ok=True)
+    try:
+        path.mkdir(exist_ok=True)
+    except FileExistsError:  # raised for a file, and for a link that does not lead to a folder
+        if not path.is_symlink():
+            raise
     mode = os.lstat(path).st_mode
     if not stat.S_ISDIR(mode):
         raise ConfigError(_refusal(path, mode))
@@ -134,5 +139,7 @@ def make_folder(path: Path) -> Path:
 
 
 def _refusal(path: Path, mode: int) -> str:
-    kind = KINDS.get(stat.S_IFMT(mode), "not a regular file")
+    if stat.S_ISDIR(mode):
+        return f"{path}: is a folder, but must be a file"
+    kind = KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
     return f"{path}: is {kind}; the folder of a run or a sweep may hold regular files and folders only"

@@ -138,7 +138,10 @@ def test_tail_of_a_hostile_run_ends_in_one_line(tmp_path: Path, capsys: Any) -> 
     code, out, _ = say(capsys, "tail", str(path))
     assert code == 0 and out[2:] == ["done: 20 of 0 steps in -:--", str(path)]
     with rows.open("ab") as file:
-        file.write(b"[" * 2**20 + b"]\n" + row(30))
+        file.write(b"[" * (2**20 - 1) + b"\n" + row(30))  # a line as long as the limit
+    assert say(capsys, "tail", str(path))[0] == 0
+    with rows.open("ab") as file:
+        file.write(b"[" * 2**20 + b"]\n" + row(40))
     assert say(capsys, "tail", str(path)) == (2, [], [f"error: {rows}: has a line of more than 1,048,576 bytes"])
     rows.unlink()
     rows.symlink_to("/dev/zero")

@@ -155,8 +155,10 @@ class NewRows:
     def _complete(self, file: IO[bytes]) -> list[bytes]:
         """Returns the complete lines. A line that is being written is read by a later call."""
         lines = []
-        while (line := file.readline(files.ROW_BYTES)).endswith(b"\n"):
+        while line := file.readline(files.ROW_BYTES + 1):
+            if len(line) > files.ROW_BYTES:
+                raise files.too_long(self.path)
+            if not line.endswith(b"\n"):
+                break
             lines.append(line)
-        if len(line) == files.ROW_BYTES:
-            raise files.too_long(self.path)
         return lines

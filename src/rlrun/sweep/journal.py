@@ -29,7 +29,7 @@ class Journal:
         """Raises RunError if the disk is full, or the line would be too long to be read; then the event has not
         happened."""
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
-        if len(line) >= files.ROW_BYTES:
+        if len(line) > files.ROW_BYTES:
             raise RunError(f"{self.path}: an event of {len(line):,} bytes; the limit is {files.ROW_BYTES:,}")
         size = os.fstat(self._file).st_size
         try:
