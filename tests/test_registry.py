@@ -86,6 +86,18 @@ def test_settings_may_be_a_dataclass_with_slots() -> None:
     assert parse(Config, {"beta": 0.5}, "algo") == Config(0.5)
 
 
+@pytest.mark.parametrize(("path", "line"), [("", "bet: unknown key; did you mean beta?"),
+                                            ("algo", "algo.bet: unknown key; did you mean algo.beta?")])  # fmt: skip
+def test_an_unknown_key_is_followed_by_the_most_similar_one(path: str, line: str) -> None:
+    @config
+    class Config:
+        beta: float = 1.0
+
+    with pytest.raises(ConfigError) as refused:
+        parse(Config, {"bet": 0.5}, path)
+    assert str(refused.value) == line
+
+
 @pytest.mark.parametrize("decorated", [config, dataclass], ids=["config", "dataclass"])
 def test_settings_refuse_assignment_and_name_schedules(plugin_parts: None, decorated: Any) -> None:
     class Config:

@@ -1,4 +1,4 @@
-"""Tensors given by stored rows and the index of each row, for batches in which the same rows occur several times."""
+"""Tensors stored as rows and the index of the row of each entry, so that a row that occurs twice is stored once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "neg", "invert",
-             "lt", "le", "gt", "ge", "and", "or", "matmul")  # fmt: skip
+OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
+             "pow", "rpow", "matmul", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "lt", "le",
+             "gt", "ge", "eq", "ne")  # fmt: skip
 
 
 class Indexed:
@@ -16,8 +17,8 @@ class Indexed:
     rows [rows, ...] holds every stored row once. index [*leading] names the row of each entry; if `stacked`, index
     [*leading, stack] names the rows of which an entry is made, such as the frames of a stacked image.
 
-    Selecting and reshaping along leading dimensions returns an `Indexed` with the same rows. All other operators,
-    methods and functions of torch compute the tensor first.
+    Selecting and reshaping along leading dimensions returns an `Indexed` with the same rows. All other methods and
+    functions of torch, and the operators of arithmetic, logic and comparison, compute the tensor first.
     """
 
     def __init__(self, rows: Tensor, index: Tensor, stacked: bool = False):
@@ -27,7 +28,7 @@ class Indexed:
 
     def tensor(self) -> Tensor:
         """Returns the tensor, newly allocated."""
-        if self.index.dim() == 1:  # a minibatch: as fast as the gather alone
+        if self.index.dim() == 1:  # minibatches, which need neither `flatten` nor `view`
             return self.rows.index_select(0, self.index)
         rows = self.rows.index_select(0, self.index.flatten())
         return rows.view(self.shape)

@@ -37,6 +37,10 @@ DENSE: dict[str, Callable[[Any], Tensor]] = {
     "scalar": lambda x: 2 * (x / 3 - 1),
     "tensor": lambda x: torch.ones(3) - x,
     "comparison": lambda x: x > 7,
+    "equality": lambda x: x == 7,
+    "inequality": lambda x: x != x.flatten()[0],
+    "powers": lambda x: 1.01 ** (x**2 / 60),
+    "absolute value": lambda x: abs(x),
     "function": lambda x: torch.cat([x, x], 1),
     "keyword": lambda x: torch.clamp(input=x, max=7.0),
     "method": lambda x: x.float().mean(),
@@ -62,6 +66,30 @@ def test_indexed_has_the_attributes_of_its_tensor() -> None:
     )  # fmt: skip
     for other in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
         assert torch.equal(other.tensor(), whole)
+
+
+WHOLE: dict[str, Callable[[Any], Tensor]] = {
+    "division of a number": lambda x: 61 // x,
+    "remainder of a number": lambda x: 61 % x,
+    "and": lambda x: 5 & x,
+    "or": lambda x: 5 | x,
+    "exclusive or": lambda x: x ^ 5,
+    "exclusive or from the left": lambda x: 5 ^ x,
+    "sign": lambda x: +x,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_operators_of_indexed_whole_numbers_equal_those_of_the_tensor(name: str) -> None:
+    x = Indexed(ROWS.long() % 8 + 1, INDEX)
+    found = WHOLE[name](x)
+    assert type(found) is Tensor and torch.equal(found, WHOLE[name](x.tensor()))
+
+
+def test_two_indexed_are_compared_by_their_values_and_hashed_by_identity() -> None:
+    x, y = Indexed(ROWS, INDEX), Indexed(ROWS, INDEX.flip(0))
+    assert torch.equal(x == y, x.tensor() == y.tensor())
+    assert len({x, y}) == 2
 
 
 def test_indexed_rows_are_counted_once() -> None:

@@ -10,9 +10,10 @@ from rich.console import Console
 from rlrun.cli import main
 from rlrun.cli.grid import FAILED, STOPPED, TRAINING, GridJob, GridProgress
 from rlrun.cli.grid_display import GridLines, grid_panel
-from rlrun.cli.train import unequal_presets
+from rlrun.cli.train import check_jobs, unequal_presets
 from rlrun.cluster import Command, Ended
 from rlrun.config.jobs import Job, jobs
+from rlrun.errors import ConfigError
 from rlrun.rundir import RunDir
 from rlrun.telemetry.panel import UNICODE
 
@@ -153,12 +154,18 @@ def job_with(algo: str, preset: str | None, env: str = "Pendulum-v1", *words: st
     return Job([f"algo={algo}", *words], {"preset": preset, "env": {"id": env}})
 
 
+def test_grid_whose_jobs_share_a_folder_names_that_folder() -> None:
+    grid = [Job([], {"run_dir": folder}) for folder in ("first", "twice", None, None, "twice")]
+    with pytest.raises(ConfigError, match="run_dir=twice: the jobs of a grid cannot share a folder"):
+        check_jobs(grid)
+
+
 def test_unequal_presets_are_one_line_for_each_environment() -> None:
     grid = [job_with(algo, preset) for algo, preset in (("ppo", "ppo-Pendulum"), ("spo", None)) for _ in range(2)]
     (line,) = unequal_presets([*grid, job_with("ppo", None, "Hopper-v5"), job_with("spo", None, "Hopper-v5")])
     assert line == (
         "Pendulum-v1: algo=ppo has preset ppo-Pendulum, algo=spo has none, so their settings differ; preset=none makes "
-        "them equal, and so does preset=ppo-Pendulum if algo=spo has its keys"
+        "them equal, and so does preset=ppo-Pendulum if algo=spo has the keys of that preset"
     )
     assert not [*unequal_presets([job_with("ppo", "ppo-Pendulum"), job_with("sac", "sac-Pendulum")])]
     typed = [job_with("ppo", name, "Pendulum-v1", f"preset={name}") for name in ("ppo-Pendulum", None)]

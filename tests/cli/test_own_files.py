@@ -341,6 +341,7 @@ def test_a_folder_with_the_name_of_its_file_is_no_other_module(
         (["algo=./file_untyped.py"], "file_untyped.py, line 22: step_size has no type; write step_size: <type> = 0.5"),
         (["algo=sac", "env=Pendulum", "network=./file_shared.py"], "network=file_shared: ignores members=2, so"),
         (["network=./file_env.py"], "network=./file_env.py: the file registers no network"),
+        (["algo=sac", "algo.buffer=./file_env.py"], 'registers no buffer; put @register("buffer", "file_env") above'),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

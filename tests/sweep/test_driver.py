@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlrun import files
 from rlrun.cluster import Command, Ended
 from rlrun.errors import NO_SPACE, ConfigError, RunError
 from rlrun.formats.history import FIRST, format_fault
@@ -353,6 +354,16 @@ def test_journal_refuses_a_line_that_it_could_not_read(tmp_path: Path) -> None:
         book.append({"event": "failed", "why": "x" * 2**20})
     book.close()
     assert [*journal.read(tmp_path / "journal.jsonl")] == []
+
+
+def test_journal_that_grows_while_it_is_read_is_read_up_to_its_last_complete_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.touch()
+    pieces = [b'{"event": "a"}\n', b'{"event": ', b'"b"}\n']  # the second piece was the end of the file
+    monkeypatch.setattr(files, "read_lines", lambda _: iter(pieces))
+    assert [*journal.read(path)] == [{"event": "a"}]
 
 
 def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

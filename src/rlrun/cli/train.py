@@ -34,7 +34,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   --dry-run            print sizes, memory, disk space and time of the run instead of training; write nothing
   -c, --cfg job        print the config instead of training
   -p, --package KEY    with --cfg: print only this section
-  -i, --info [WHAT]    print information from Hydra: defaults, defaults-tree, searchpath, plugins, config
+  -i, --info [WHAT]    print what Hydra knows: all (default), config, defaults, defaults-tree, plugins, searchpath
   --config-dir DIR     search this folder for YAML files too
 
   rlrun train algo=sac env=HalfCheetah seed=1
@@ -66,7 +66,7 @@ def train(args: Sequence[str]) -> int:
     if options.info:
         from rlrun.config.compose import Composer, show_info
 
-        jobs(options.overrides, config_dirs=options.config_dir)
+        jobs(options.overrides, config_dirs=options.config_dir)  # only to report faults as `rlrun train` does
         words = sources.by_name(options.overrides)
         show_info(Composer.of(words, options.config_dir), words, options.info)
         return 0
@@ -119,30 +119,36 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
     if code not in CODES.values():
         return
     from rlrun.config.stored import CONFIG, read_config
-    from rlrun.telemetry.loggers import override
+    from rlrun.telemetry import loggers
     from rlrun.telemetry.stdout import stdout_may_close
 
     command = ["rlrun", "resume", str(path)]
     if plugins:
         command.append(f"plugins=[{','.join(plugins)}]")
-    if word := override(read_config(path / CONFIG)["logger"]):
+    # loggers that send data out of the run must be named again
+    if word := loggers.override(read_config(path / CONFIG)["logger"]):
         command.append(word)
     with stdout_may_close():
         print(printable(shlex.join(command)), flush=True)
 
 
 def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
-    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder. Prints which presets differ.
+    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder.
 
-    changes: values that replace those of all configs.
+    Warns on stderr if some jobs of an environment have a preset and others have none. changes: values of the config, by
+    key, which replace those of every job for this check.
     """
     from rlrun.config.jobs import for_all
     from rlrun.config.schema import run_config
     from rlrun.run.lifecycle import check
 
-    folders = [job.values["run_dir"] for job in found if job.values["run_dir"] is not None]
-    if len(set(folders)) < len(folders):
-        raise ConfigError(f"run_dir={folders[0]}: the jobs of a grid cannot share a folder; use name=... to group them")
+    folders: set[str] = set()
+    for job in found:
+        folder = job.values["run_dir"]
+        if folder in folders:
+            raise ConfigError(f"run_dir={folder}: the jobs of a grid cannot share a folder; use name=... to group them")
+        if folder is not None:
+            folders.add(folder)
     for_all(found, lambda job: check(run_config(job.values | changes)), lambda job: job.words)
     for line in unequal_presets(found):
         print(printable(line), file=sys.stderr)
@@ -164,7 +170,7 @@ def unequal_presets(jobs: Sequence["Job"]) -> Iterator[str]:
         line = f"{env}: algo={found[first]} has preset {first}, algo={found[None]} has none, so their settings differ"
         line += "; preset=none makes them equal"
         if len(presets) == 1:
-            line += f", and so does preset={first} if algo={found[None]} has its keys"
+            line += f", and so does preset={first} if algo={found[None]} has the keys of that preset"
         yield line
 
 
@@ -189,6 +195,7 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
 
 def _options(args: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="rlrun train", add_help=False, allow_abbrev=False)
+    # --resolve, Hydra's option for resolved values, changes nothing: --cfg always prints resolved values
     for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--dry-run",)):
         parser.add_argument(*flags, action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])

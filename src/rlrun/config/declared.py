@@ -159,11 +159,15 @@ def find(group: str, name: str, files: list[Path]) -> Declared | None:
 
 
 def only(file: Path, path: str, group: str) -> str:
-    """Returns the name of the only class that a file registers in a group. Raises ConfigError for any other number."""
-    names = [part.name for part in declared(file) if part.group == group.rpartition(".")[2]]
+    """Returns the name of the only class that a file registers in a group. Raises ConfigError for any other number.
+
+    group: the key that the user typed, such as `algo.buffer`; parts register with its last name.
+    """
+    registered = group.rpartition(".")[2]
+    names = [part.name for part in declared(file) if part.group == registered]
     if not names:
-        hint = f'@register("{group}", "{file.stem}")'
-        raise ConfigError(f"{group}={path}: the file registers no {group}; put {hint} above the class")
+        hint = f'@register("{registered}", "{file.stem}")'
+        raise ConfigError(f"{group}={path}: the file registers no {registered}; put {hint} above the class")
     if len(names) > 1:
         choices = " or ".join(f"{group}={name}" for name in names)
         raise ConfigError(f"{group}={path}: the file registers {', '.join(names)}; choose plugins=[{path}] {choices}")

@@ -102,16 +102,20 @@ def _where(path: str, location: tuple[int | str, ...], values: dict[str, object]
         except (TypeError, KeyError, IndexError):
             continue
         keys.append(str(part))
-    if isinstance(found, dict) and {"name", "start"} <= {*found}:  # the section of a number with a schedule
+    # of a number with a schedule, pydantic validates `start`, but its location ends at the section
+    if isinstance(found, dict) and {"name", "start"} <= {*found}:
         keys.append("start")
     return ".".join(keys).strip(".")
 
 
 def _explain(where: str, fault: Any, cls: type) -> str:
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        group, _, key = where.rpartition(".")
+        prefix, dot, key = where.rpartition(".")
         near = closest(key, [field.name for field in fields(cls)])
-        return f"{where}: unknown key{did_you_mean(near and f'{group}.{near}')}"
+        suggestion = None
+        if near is not None:
+            suggestion = f"{prefix}{dot}{near}"
+        return f"{where}: unknown key{did_you_mean(suggestion)}"
     if fault["type"].startswith("missing"):
         return f"{where}: missing"
     said = fault["msg"].replace("Input should", "must")

@@ -19,15 +19,22 @@ class Journal:
     """Appends events to a file. Each is on disk before `append` returns."""
 
     def __init__(self, path: Path):
-        """Opens the journal and cuts off a line that was not written completely, whose event has not happened."""
+        """Opens the journal. Removes a last line without its end, whose event has not happened.
+
+        Raises ConfigError at a damaged line.
+        """
         self.path = path
-        complete = b"".join(line for line, _ in _lines(path)) if path.exists() else b""
+        size = 0
+        if path.exists():
+            size = sum(len(line) for line, _ in _lines(path))
         self._file = files.open_to_append(path)
-        os.ftruncate(self._file, len(complete))
+        os.ftruncate(self._file, size)
 
     def append(self, event: Event) -> None:
-        """Raises RunError if the disk is full, or the line would be too long to be read; then the event has not
-        happened."""
+        """Writes an event. Raises RunError if it cannot be written or would be too long to be read.
+
+        After an error the file is as before, and the event counts as not having happened.
+        """
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
         if len(line) > files.ROW_BYTES:
             raise RunError(f"{self.path}: an event of {len(line):,} bytes; the limit is {files.ROW_BYTES:,}")
@@ -57,29 +64,25 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Event]]:
-    """Yields line and event. The last line may be incomplete, without its end, and is then left out.
+    """Yields (line, event) for every complete line. The last line may have no end yet, and is then left out.
 
-    Raises ConfigError if another line cannot be read.
+    Raises ConfigError if a complete line is not an event.
     """
-    broken = 0  # number of a line that is not an event
     for number, line in enumerate(files.read_lines(path), start=1):
-        if broken:
-            raise ConfigError(f"{path}: line {broken} cannot be read")
+        if not line.endswith(b"\n"):
+            return  # the rest of the line may be in the file by now
         event = _event(line)
         if event is None:
-            broken = number
-            if line.endswith(b"\n"):
-                raise ConfigError(f"{path}: line {broken} cannot be read")
-        else:
-            yield line, event
+            raise ConfigError(f"{path}: line {number} cannot be read")
+        yield line, event
 
 
 def _event(line: bytes) -> Event | None:
-    """Returns the event of a line, or None if the line is not complete."""
+    """Returns the event of a line, or None if the line holds no event."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not line.endswith(b"\n") or not isinstance(event, dict) or not isinstance(event.get("event"), str):
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
     return event

@@ -256,10 +256,7 @@ class AsyncPool(VectorPool):
 
     def _form(self, index: int) -> Form:
         """Returns the Form that a worker sends once it has made its environment. Raises EnvError."""
-        until = time.monotonic()
-        if not self.late:
-            until += self.timeout_s
-        self.late = not self.pipes[index].comes(until)
+        self.late = not self.pipes[index].comes(time.monotonic() + self.timeout_s)
         return self.result(index).fn
 
     def _share_memory(self) -> None:
