@@ -37,7 +37,7 @@ def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Buil
     agent = loop.agent
     policy = agent.get_exploration_policy()
     seen = explored(loop, policy)
-    first, second = (agent.advantages(each) for each in (seen, explored(loop, agent.adapt_policy(policy, seen))))
+    first, second = (agent.rows_with_advantages(each) for each in (seen, explored(loop, agent.adapt_policy(policy, seen))))
 
     def after(params: torch.Tensor) -> torch.Tensor:
         return -(agent.ratio(params, second) * second["advantage"]).mean()
@@ -64,7 +64,7 @@ def test_maml_inner_step_is_the_policy_gradient_of_its_task(build: Build) -> Non
     rollout = explored(loop, policy)
     before = policy.params[0].clone()
     after = agent.adapt_policy(policy, rollout).params
-    rows = agent.advantages(rollout)
+    rows = agent.rows_with_advantages(rollout)
     for task in range(3):
         weights = before.clone().requires_grad_()
         share = slice(task * 10, task * 10 + 10)  # two episodes of five steps
@@ -73,6 +73,20 @@ def test_maml_inner_step_is_the_policy_gradient_of_its_task(build: Build) -> Non
         expected = before + agent.cfg.inner_learning_rate * gradient
         torch.testing.assert_close(after[task], expected, rtol=1e-4, atol=1e-6)
     assert not torch.allclose(after[0], after[1])
+
+
+def test_maml_ratio_that_is_logged_leaves_out_masked_rows(build: Build) -> None:
+    loop: Any = build(family())
+    agent = loop.agent
+    rows = agent.rows_with_advantages(explored(loop, agent.get_exploration_policy()))
+    masked = copy.deepcopy(rows)
+    masked["weight"][:3] = 0
+    masked["log_prob"][:3] -= 5  # ratios of e^5
+    before = copy.deepcopy(agent.state_dict())
+    found = agent.meta_step(rows, masked)["loss/ratio"]
+    agent.load_state_dict(before)
+    ratio = agent.ratio(agent.adapt(agent.weights[None], rows), masked).view(3, -1)
+    assert found.item() == pytest.approx(((ratio[0, 3:].mean() + ratio[1].mean() + ratio[2].mean()) / 3).item())
 
 
 def test_maml_tasks_are_independent(build: Build) -> None:

@@ -69,8 +69,9 @@ def test_git_diff_is_a_patch_of_tracked_files_that_git_applies(repository: Path,
     (tmp_path / "patch").write_text(patch)
     git(repository, "apply", str(tmp_path / "patch"))
     assert (repository / "code.py").read_text() == "x = 2\n\n"
-    (repository / "code.py").write_text("x" * DIFF_BYTES)
-    assert git_diff(repository) == ""
+    for text in ("x" * DIFF_BYTES, "\u00e9" * (DIFF_BYTES // 2)):  # the second has half as many characters as bytes
+        (repository / "code.py").write_text(text, "utf-8")
+        assert git_diff(repository) == ""
 
 
 def test_git_state_reads_no_index_without_end(repository: Path) -> None:

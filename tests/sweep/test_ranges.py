@@ -41,6 +41,13 @@ def test_listed_values_are_equally_likely(range: Range) -> None:
     assert max(counts) - min(counts) <= 2
 
 
+def test_largest_range_of_whole_numbers_has_every_value() -> None:
+    widest = Int(1 - 2**52, 2**52)
+    assert widest.value(float(np.nextafter(1, 0))) == 2**52
+    for index in (0, 1, 2**51 + 1, 2**53 - 2):
+        assert widest.value(index / 2**53) == widest.low + index
+
+
 def test_middle_of_each_scale() -> None:
     assert Log(1e-4, 1e-2).value(0.5) == 1e-3
     assert Logit(0.9, 0.999).value(0.5) == pytest.approx(
@@ -109,6 +116,7 @@ HUGE = "9" * 400
         (f"uniform(0.1,{HUGE})", "cannot be read"),
         (f"pow2(1,{2**2000})", "cannot be read"),
         ("int(1,99999999999999999999999)", r"bounds must be at most 2\^53 in size"),
+        (f"int({-(2**52)},{2**52})", r"must have at most 2\^53 values"),
         ("uniform(0.1,0.10000001)", "the bounds are equal to 6 digits"),
         ("uniform(-1.7e308,1.7e308)", "needs two numbers of at most"),
         ("log(1e-2,1", "the closing bracket is missing"),

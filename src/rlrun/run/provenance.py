@@ -14,7 +14,7 @@ from rlrun.errors import ConfigError
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
 
-DIFF_BYTES = 1 << 20  # larger patches are not handed to loggers
+DIFF_BYTES = 1 << 20  # larger patches are not passed to loggers
 INDEX_BYTES = 64 << 20  # enough for a repository with half a million files
 GIT_SECONDS = 10  # of one command; a cold cache of a large repository takes seconds
 NOTHING: Mapping[str, str] = {}
@@ -36,7 +36,7 @@ def provenance() -> dict[str, object]:
 
 
 def git_state(folder: Path) -> str | None:
-    """Returns `<commit>` or `<commit>-dirty` of the repository around `folder`.
+    """Returns the commit of the repository around `folder`, as `<commit>`, or `<commit>-dirty` if tracked files differ.
 
     Returns None if there is no repository, or if git fails or takes too long.
     """
@@ -66,7 +66,8 @@ def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
             copy = Path(clean, "index")
             written = (folder / index).stat().st_mtime_ns
             copy.write_bytes(files.read(folder / index, INDEX_BYTES))
-            os.utime(copy, ns=(written, written))  # git rereads files modified in the same second as the index
+            # git reads again only files that were modified at the index's time or later, so the copy keeps that time
+            os.utime(copy, ns=(written, written))
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": str(copy)}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
             _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed
@@ -85,7 +86,7 @@ def git_diff(folder: Path) -> str:
     if found is None:
         return ""
     _, patch = found
-    if len(patch) > DIFF_BYTES:
+    if len(patch.encode()) > DIFF_BYTES:
         return ""
     return patch
 

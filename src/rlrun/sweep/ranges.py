@@ -1,7 +1,8 @@
 """The values that a sweep may try for one config key.
 
-A range maps numbers of the unit interval to values, so that every search works on points of the unit cube. Values are
-rounded to `DIGITS` significant digits, so that a value read back from the words of a run is the same value.
+A range maps numbers of the unit interval to values, so that every search works on points of the unit cube. Numbers are
+rounded to `DIGITS` significant digits. They are then short in the command of a run, and `value(position(x))` is exactly
+x, although `warp` and `unwarp` are not exact.
 """
 
 import math
@@ -19,8 +20,8 @@ from rlrun.errors import ConfigError, nearest
 from rlrun.formats.numbers import HUGE, is_number
 
 DIGITS = 6
-MOST_DEEP = 20  # levels of lists in a value
-LARGEST = 2**53  # largest size of a whole number; a float of [0, 1) can choose each up to here
+MOST_DEEP = 20  # levels of lists and dicts in a value
+LARGEST = 2**53  # largest size of a whole number, and most values of `int`: a float in [0, 1) can choose no more
 
 
 class Range(ABC):
@@ -40,7 +41,8 @@ class Range(ABC):
 
     @abstractmethod
     def value(self, u: float) -> Any:
-        """Returns the value at u in [0, 1). Equal parts of [0, 1) have equal shares of the values."""
+        """Returns the value at u in [0, 1). If u is uniform, listed values are equally likely, and other values are
+        uniform on the scale of their kind."""
 
     @abstractmethod
     def holds(self, value: object) -> bool:
@@ -52,8 +54,11 @@ class Range(ABC):
 
     @abstractmethod
     def multiplied(self, value: object, factor: float) -> object:
-        """Returns the value times `factor`, rounded and within the bounds; in a list, the next value if the factor is
-        above 1, and the previous one if it is below 1."""
+        """Returns a larger value for a factor above 1 and a smaller one for a factor below 1, within the range.
+
+        Numbers are multiplied by the factor; `logit` multiplies the odds. Kinds that list their values return the next
+        value or the previous one.
+        """
 
     @abstractmethod
     def ends(self) -> list[object]:
@@ -84,7 +89,7 @@ class Bounded(Range):
 
 
 class Continuous(Bounded):
-    """Numbers between two bounds that are uniform on a warped scale, such as that of logarithms."""
+    """Numbers between two bounds, uniform on the scale that `warp` maps them to, such as that of logarithms."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,7 +171,7 @@ class Logit(Continuous):
         return 1 / (1 + math.exp(-warped))
 
     def multiplied(self, value: Any, factor: float) -> object:
-        """Multiplies the odds, so that 0.99 may become 0.992 but not above 1."""
+        """Returns the value whose odds are `factor` times as high, so that 0.99 may become 0.992, but never 1."""
         odds = factor * value / (1 - value)
         return self.rounded(odds / (1 + odds))
 
@@ -214,6 +219,8 @@ class Int(Bounded, Listed):
             raise ConfigError(f"{self.text}: bounds must be whole numbers")
         if max(abs(self.low), abs(self.high)) > LARGEST:
             raise ConfigError(f"{self.text}: bounds must be at most 2^53 in size")
+        if self.high - self.low >= LARGEST:
+            raise ConfigError(f"{self.text}: must have at most 2^53 values")
         super().__post_init__()
 
     @property
@@ -297,15 +304,17 @@ def typed(text: str) -> Range | None:
             raise ConfigError(f"{text}: the closing bracket is missing")
         return None
     try:
-        arguments = parse_yaml(f"[{match[2]}]", Path(match[1]))
+        arguments = parse_yaml(f"[{match[2]}]", Path(match[1]))  # the path only names the text in messages
     except ConfigError:
         raise ConfigError(f"{text}: cannot be read") from None
     return built(match[1], arguments)
 
 
 def plain(value: object, depth: int = 0) -> Any:
-    """Returns a value of YAML with numbers such as 1e-5, which YAML reads as text. Raises ConfigError if it has too
-    many levels."""
+    """Returns a value from YAML in which texts such as `1e-5`, which YAML does not read as numbers, are numbers.
+
+    Raises ConfigError if the value has more than MOST_DEEP levels.
+    """
     if depth > MOST_DEEP:
         raise ConfigError(f"a value has more than {MOST_DEEP} levels")
     if isinstance(value, list):

@@ -34,24 +34,30 @@ from rlrun.types import Batch, Context, MetaBatch, Metrics, Obs, Spec
 
 
 class TaskPolicy:
-    """A policy with weights [tasks, P], or [1, P] for all tasks. It can be adapted once, and cannot act afterwards."""
+    """A policy with weights [tasks, P], or [1, P] for all tasks. Once it has been adapted, it can neither act nor adapt.
+
+    Both then raise RuntimeError, because the loop should use the adapted policy or a new one.
+    """
 
     def __init__(self, agent: "MAML", params: Tensor):
         self.agent = agent
         self.params = params
-        self.spent = False
+        self.was_adapted = False
 
     def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
-        if self.spent:
-            raise RuntimeError("this policy was adapted: call get_exploration_policy for a new one")
+        self._check_unadapted()
         return self.agent.act(obs, carry, explore, self.params)
 
-    def spend(self) -> Tensor:
-        """Returns the weights for adaptation, and marks the policy as spent. Raises RuntimeError on a second call."""
-        if self.spent:
-            raise RuntimeError("this policy was adapted before: call get_exploration_policy for a new one")
-        self.spent = True
-        return self.params
+    def adapted_to(self, explored: Batch) -> "TaskPolicy":
+        """Returns a policy with the weights after one inner step per task on rows with advantages."""
+        self._check_unadapted()
+        self.was_adapted = True
+        params = self.agent.adapt(self.params.requires_grad_(), explored)
+        return TaskPolicy(self.agent, params.detach())
+
+    def _check_unadapted(self) -> None:
+        if self.was_adapted:
+            raise RuntimeError("this policy was adapted: call get_exploration_policy for a new one")
 
 
 @register("algo", "maml")
@@ -112,14 +118,11 @@ class MAML(Agent):
     def adapt_policy(self, policy: TaskPolicy, rollout: Batch) -> TaskPolicy:
         """Returns the policy after one inner step per task on rollout [time, tasks, ...]; the agent does not change."""
         with torch.enable_grad():
-            params = policy.spend().requires_grad_()
-            explored = self.advantages(rollout)
-            adapted = self.adapt(params, explored)
-            return TaskPolicy(self, adapted.detach())
+            return policy.adapted_to(self.rows_with_advantages(rollout))
 
     def update(self, batch: MetaBatch, ctx: Context) -> Metrics:
-        explored = self.advantages(batch["explored"])
-        adapted = self.advantages(batch["adapted"])
+        explored = self.rows_with_advantages(batch["explored"])
+        adapted = self.rows_with_advantages(batch["adapted"])
         for _ in range(self.cfg.epochs):
             metrics = self.meta_step(explored, adapted)
         metrics["loss/return_explored"] = episode_return(batch["explored"])
@@ -133,7 +136,8 @@ class MAML(Agent):
         surrogate = clipped_surrogate(ratio, adapted["advantage"], self.cfg.clip_range)
         loss = -batch_mean(per_task(surrogate, adapted))
         norm = self.optim.step(loss)
-        return {"loss/actor": loss.detach(), "loss/ratio": batch_mean(ratio.detach()), "loss/grad_norm": norm}
+        mean_ratio = batch_mean(per_task(ratio.detach(), adapted))
+        return {"loss/actor": loss.detach(), "loss/ratio": mean_ratio, "loss/grad_norm": norm}
 
     def adapt(self, params: Tensor, explored: Batch) -> Tensor:
         """Returns the weights of every task after the inner step, [tasks, P].
@@ -153,10 +157,10 @@ class MAML(Agent):
         return (log_prob - rows["log_prob"]).exp()
 
     @torch.no_grad()
-    def advantages(self, rollout: Batch) -> Batch:
-        """Returns the entries of a rollout [time, tasks, ...] that the losses read, and the advantages, as rows.
+    def rows_with_advantages(self, rollout: Batch) -> Batch:
+        """Returns as rows what the losses read: entries of a rollout [time, tasks, ...], and the advantages.
 
-        Rows are [tasks * time, ...], one task after the other.
+        The entry `tasks` is the number of tasks.
         """
         weight = rollout["weight"]
         terminated = rollout["terminated"]
