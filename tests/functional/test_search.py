@@ -112,7 +112,7 @@ class SlowSearch:
 
 
 class SlowPuct(SlowSearch):
-    rule = Puct(c1=1.25, c2=50.0, unvisited=0.3)
+    rule = Puct(c1=1.25, c2=50.0, unvisited=0.3, bounds=None)
 
     def scores(self, node: Slow, depth: int, simulation: int) -> dict[int, float]:
         n, rule = len(node.returns), self.rule
@@ -156,6 +156,13 @@ def gumbel_rule(noise: Tensor, simulations: int, bounds: tuple[float, float] | N
     return Gumbel(noise, simulations, considered=3, c_visit=5.0, c_scale=0.5, bounds=bounds)
 
 
+PUCT = Puct(c1=1.25, c2=19652.0, unvisited=0.5, bounds=None)  # as in conf
+
+
+def gumbel_of_conf(noise: Tensor, simulations: int, bounds: tuple[float, float] | None = None) -> Gumbel:
+    return Gumbel(noise, simulations, considered=16, c_visit=50.0, c_scale=1.0, bounds=bounds)
+
+
 CASES = list(product((1, 2), (False, True), (None, (-4.0, 4.0)), (1, 12, 40)))  # x 2 rules x 25 roots = 1200 trees
 
 
@@ -195,7 +202,7 @@ def test_search_backs_up_returns_of_a_chain_by_hand() -> None:
         return Node(state + 1, 2.0**state, 0.5 * one, torch.zeros(1, 1), 10 * one)
 
     root = Node(torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.zeros(1, 1), torch.tensor([10.0]))
-    tree = search(chain, root, Puct(), 3)
+    tree = search(chain, root, PUCT, 3)
     assert tree.visits.tolist() == [[4, 3, 2, 1]]
     # of node 2: 10 and 4 + 5; of node 1: 10, 2 + 5, 2 + 4.5; of the root: 10, 1 + 5, 1 + 3.5, 1 + 3.25
     torch.testing.assert_close(tree.total, torch.tensor([[24.75, 23.5, 19.0, 10.0]]))
@@ -214,7 +221,7 @@ def test_search_with_two_players_counts_the_opponents_reward_as_a_loss() -> None
 
     zero = torch.zeros(1)
     root = Node(torch.zeros(1, dtype=torch.int64), zero, zero, torch.zeros(1, 2), zero)
-    for rule in (Puct(bounds=(-1.0, 1.0)), Gumbel(torch.zeros(1, 2), 32, bounds=(-1.0, 1.0))):
+    for rule in (PUCT._replace(bounds=(-1.0, 1.0)), gumbel_of_conf(torch.zeros(1, 2), 32, (-1.0, 1.0))):
         tree = search(game, root, rule, 32)
         assert rule.best(tree).tolist() == [0]
         assert rule.policy(tree)[0, 0] > 0.5
@@ -226,7 +233,7 @@ def test_search_never_tries_illegal_actions() -> None:
     legal = torch.rand(BATCH, ACTIONS, generator=torch.Generator().manual_seed(1)) < 0.5
     legal[:, 2] = True
     root = root._replace(logits=root.logits.masked_fill(~legal, -math.inf))
-    for rule in (Puct(), Gumbel(torch.zeros(BATCH, ACTIONS, dtype=torch.float64), 20)):
+    for rule in (PUCT, gumbel_of_conf(torch.zeros(BATCH, ACTIONS, dtype=torch.float64), 20)):
         tree = search(world, root, rule, 20)
         assert not tree.root_visits[~legal].any()
         assert (tree.root_visits.sum(-1) == 20).all()
@@ -250,7 +257,7 @@ def test_gumbel_improved_policy_by_hand() -> None:
         return Node(state, 1.0 - action, zero, torch.zeros(len(state), 2), zero)
 
     zero = torch.zeros(1)
-    rule = Gumbel(torch.zeros(1, 2), 2, c_visit=1.0, c_scale=0.5, bounds=(0.0, 1.0))
+    rule = Gumbel(torch.zeros(1, 2), 2, considered=2, c_visit=1.0, c_scale=0.5, bounds=(0.0, 1.0))
     tree = search(bandit, Node(zero, zero, zero, torch.zeros(1, 2), zero), rule, 2)
     assert rule.policy(tree)[0, 0].item() == pytest.approx(1 / (1 + math.exp(-1.0)))
     assert rule.best(tree).tolist() == [0]

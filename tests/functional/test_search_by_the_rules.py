@@ -56,7 +56,10 @@ def results(rule: str, simulations: int, first: bool, perfect: bool) -> set[floa
         positions = sorted(boards)
         if searching:
             root = nodes([(stones(board), 0.0, False) for board in positions])
-            how = Puct() if rule == "puct" else Gumbel(torch.zeros(len(positions), 9), simulations, c_scale=0.1)
+            how: Puct | Gumbel = Puct(c1=1.25, c2=19652.0, unvisited=0.5, bounds=None)
+            if rule == "gumbel":
+                noise = torch.zeros(len(positions), 9)
+                how = Gumbel(noise, simulations, considered=16, c_visit=50.0, c_scale=0.1, bounds=None)
             replies = [[move] for move in how.best(search(follow, root, how, simulations)).tolist()]
         else:
             replies = [list(best_moves(RULES, board)[1]) if perfect else moves(board) for board in positions]

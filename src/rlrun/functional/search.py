@@ -46,7 +46,7 @@ class Rule(Protocol):
 class Tree:
     """Holds a batch of search trees, each with a root and up to `num_simulations` other nodes.
 
-    All arrays are [batch, nodes, ...], allocated for the final number of nodes.
+    All tensors but `rows` are [batch, nodes, ...], allocated for the final number of nodes.
     """
 
     def __init__(self, root: Node, num_simulations: int):
@@ -54,7 +54,7 @@ class Tree:
         nodes = num_simulations + 1
         zeros = root.value.new_zeros
         self.size = 0  # number of nodes added so far
-        self.rows = torch.arange(batch, device=root.value.device)
+        self.rows = torch.arange(batch, device=root.value.device)  # [batch], the index of each tree
         self.state = root.state.new_zeros(batch, nodes, *root.state.shape[1:])
         self.logits = zeros(batch, nodes, num_actions)
         self.prior = zeros(batch, nodes, num_actions)
@@ -73,11 +73,12 @@ class Tree:
 
         no_reward = zeros(batch)
         no_discount = zeros(batch) + 1
+        no_ancestors = zeros(batch, nodes)
         self._add(
             root._replace(reward=no_reward, discount=no_discount),
-            self.is_ancestor[:, 0],
-            self.path_reward[:, 0],
-            self.path_discount[:, 0],
+            is_ancestor=no_ancestors.clone(),
+            path_reward=no_ancestors.clone(),
+            path_discount=no_ancestors.clone(),
         )
 
     def descend(self, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,7 +171,8 @@ class Tree:
 
     @property
     def root_value(self) -> Tensor:
-        """Returns the mean of the returns of all simulations and the model's value of the root, [batch]."""
+        """Returns the mean of num_simulations + 1 numbers, [batch]: the return of each simulation, and the model's value
+        of the root."""
         return self.total[:, 0] / self.visits[:, 0]
 
 
@@ -194,12 +196,14 @@ def search(
     return tree
 
 
-def disturbed(
+def with_dirichlet_noise(
     logits: Tensor,
     noise: Tensor,
     fraction: float,
 ) -> Tensor:
-    """Returns the logits of (1 - fraction) * policy + fraction * Dirichlet noise over legal actions, [batch, actions].
+    """Returns the logits of (1 - fraction) * policy + fraction * Dirichlet noise, [batch, actions].
+
+    Illegal actions get no noise.
 
     noise [batch, actions]: samples of a Gamma distribution; divided by their sum, they are a Dirichlet sample.
     """
@@ -213,15 +217,16 @@ def disturbed(
 class Puct(NamedTuple):
     """Selects actions by PUCT, an upper confidence bound weighted by the prior (MuZero, arXiv 1911.08265, eq. 2)."""
 
-    c1: float = 1.25
-    c2: float = 19652.0
-    unvisited: float = 0.5  # normalised q of an action without visits
-    bounds: Bounds = None  # (minimum, maximum) of all values, if known
+    c1: float
+    c2: float
+    unvisited: float  # normalised q of an action without visits
+    bounds: Bounds
 
     def scores(self, tree: Tree) -> Tensor:
         """Returns q + P sqrt(N) / (1 + n) (c1 + log((N + c2 + 1) / c2)), or -inf for illegal actions.
 
-        P is the policy prior; N and n are the visit counts of the node and of its child.
+        P is the policy prior; N and n are the visit counts of the node and of its child. The equation has the sum of n
+        in place of N, which is one less, as a node is visited once before its children.
         """
         n, q, _ = tree.edges(self.bounds)
         prior = tree.prior[:, : tree.size]
@@ -239,8 +244,8 @@ class Puct(NamedTuple):
 
     def best(self, tree: Tree) -> Tensor:
         """Returns the action with the most visits at the root, [batch]; ties go to the action with the highest q."""
-        visits, q, _ = tree.edges(self.bounds)
-        root_visits = visits[:, 0]
+        root_visits = tree.root_visits
+        _, q, _ = tree.edges(self.bounds)
         tie_break = q[:, 0].clamp(0, 1) / 2
         score = torch.where(root_visits > 0, root_visits + tie_break, -1.0)
         return score.argmax(-1)
@@ -259,10 +264,10 @@ class Gumbel:
         self,
         noise: Tensor,  # [batch, actions], samples of Gumbel(0, 1), or zeros for no exploration
         num_simulations: int,
-        considered: int = 16,  # maximum number of actions tried at the root
-        c_visit: float = 50.0,
-        c_scale: float = 1.0,
-        bounds: Bounds = None,
+        considered: int,  # maximum number of actions tried at the root
+        c_visit: float,
+        c_scale: float,
+        bounds: Bounds,
     ):
         num_actions = noise.shape[-1]
         self.noise = noise
@@ -273,7 +278,8 @@ class Gumbel:
         plans = []
         for num_legal in range(self.considered + 1):
             plans.append(halving(num_legal, num_simulations))
-        self.plans = torch.tensor(plans, device=noise.device)  # [legal actions, simulations]
+        # [considered + 1, simulations]: the row of a number of legal actions is their plan
+        self.plans = torch.tensor(plans, device=noise.device)
 
     def scores(self, tree: Tree) -> Tensor:
         """Returns pi'(a) - n(a) / (1 + sum n) (eq. 14) with the improved policy pi'; at the root, the scores of
@@ -332,19 +338,20 @@ class Gumbel:
 
 @cache
 def halving(considered: int, num_simulations: int) -> tuple[int, ...]:
-    """Returns the plan of sequential halving: for each simulation, the visit count of the action to try next.
+    """Returns the plan of sequential halving: for each simulation, how many visits the action to try next must have.
 
-    All considered actions are tried equally often, then the better half of them, and so on until two remain.
+    All considered actions are tried equally often, then the better half of them, and so on until two remain. The plan
+    names visit counts and not actions, because only the search knows which actions are the better half.
     """
     remaining = max(1, considered)
     num_rounds = max(1, math.ceil(math.log2(remaining)))
-    visits = [0] * remaining
+    visits = [0] * remaining  # of the actions by rank, the best first
     plan: list[int] = []
     while len(plan) < num_simulations:
         tries = max(1, num_simulations // (num_rounds * remaining))
         for _ in range(tries):
-            for action in range(remaining):
-                plan.append(visits[action])
-                visits[action] += 1
+            for rank in range(remaining):
+                plan.append(visits[rank])
+                visits[rank] += 1
         remaining = max(min(2, considered), remaining // 2)
     return tuple(plan[:num_simulations])

@@ -7,10 +7,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rlrun.core.random import Stream
-from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
+from rlrun.functional.search import Gumbel, Model, Node, Puct, search, with_dirichlet_noise
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, Units, config, register
 
-Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
+ValueBounds = Annotated[list[float], Field(min_length=2, max_length=2)]  # [minimum, maximum] of all values
 
 
 class SearchResult(NamedTuple):
@@ -32,7 +32,7 @@ class PuctSearch(nn.Module):
     @config
     class Config:
         num_simulations: Units
-        value_bounds: Bounds | None
+        value_bounds: ValueBounds | None
         c1: PositiveFloat
         c2: PositiveFloat
         unvisited: Fraction
@@ -47,17 +47,21 @@ class PuctSearch(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
+        # as_tensor keeps the tensor of a number with a schedule, which the loop changes in place
         self.register_buffer("temperature", torch.as_tensor(cfg.temperature), persistent=False)
 
     def best(self, model: Model, root: Node) -> SearchResult:
-        """Returns the choice of a search without noise."""
+        """Returns the choice of a search from `root`: the action with the most visits."""
         tree = search(model, root, self.rule, self.cfg.num_simulations)
         return SearchResult(self.rule.best(tree), self.rule.policy(tree), tree.root_value)
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> SearchResult:
-        """Returns the choice of a search with noise. moves [batch]: number of moves in the episode so far."""
+        """Returns the choice of a search from `root` with noise in its prior.
+
+        moves [batch]: number of moves in the episode so far.
+        """
         noise = stream.gamma(torch.full_like(root.logits, self.cfg.dirichlet_alpha))
-        logits = disturbed(root.logits, noise, self.cfg.dirichlet_fraction)
+        logits = with_dirichlet_noise(root.logits, noise, self.cfg.dirichlet_fraction)
         choice = self.best(model, root._replace(logits=logits))
         scores = choice.policy.log() / self.temperature
         sampled = (scores + stream.gumbel(*choice.policy.shape)).argmax(-1)
@@ -78,7 +82,7 @@ class GumbelSearch(nn.Module):
     @config
     class Config:
         num_simulations: Units
-        value_bounds: Bounds | None
+        value_bounds: ValueBounds | None
         considered: Units
         c_visit: NonNegativeFloat
         c_scale: PositiveFloat
