@@ -278,7 +278,7 @@ OwnBatch = TypedDict(
         "next_action": "Tensor",  # [B, *space]
         # 1 where `next_action` is known, 0 where the episode or the data end before it.
         # Written by buffers/consecutive.py; read by agents/actor_critic/continuous_sarsa.py.
-        "continues": "Tensor",  # [B]
+        "has_next_action": "Tensor",  # [B]
         # Number of tasks in the batch.
         # Written by agents/meta/maml.py; read by the same file.
         "tasks": int,  # []

@@ -140,7 +140,7 @@ def test_continuous_sarsa_target_has_the_action_that_was_taken_or_that_of_the_po
     ).agent
     batch = {
         "next_obs": torch.randn(3, 3), "next_action": torch.tensor([[0.3], [0.0], [0.0]]),
-        "continues": torch.tensor([1.0, 0.0, 0.0]), "terminated": torch.tensor([0.0, 0.0, 1.0]),
+        "has_next_action": torch.tensor([1.0, 0.0, 0.0]), "terminated": torch.tensor([0.0, 0.0, 1.0]),
         "reward": torch.tensor([1.0, 2.0, 3.0]), "n_steps": torch.ones(3), "weight": torch.ones(3),
     }  # fmt: skip
     noise = torch.randn(3, 1)

@@ -295,7 +295,7 @@ def test_targets_bootstrap_after_the_steps_of_the_return(algo: str, build: Build
     batch = {
         "obs": obs, "next_obs": obs, "action": action, "reward": torch.tensor([1.0, 1.0, -2.0]),
         "n_steps": torch.tensor([3.0, 1.0, 2.0]), "terminated": torch.tensor([0.0, 0.0, 1.0]),
-        "weight": torch.ones(3), "next_action": action, "continues": torch.ones(3),
+        "weight": torch.ones(3), "next_action": action, "has_next_action": torch.ones(3),
     }  # fmt: skip
     noise: Any = {"dqn": [()] * 3, "soft_q": None, "mdq": torch.rand(3, 1, 15)}.get(algo, torch.zeros(3, 1))
     update = agent.update_q if algo == "dqn" else agent.update_critic

@@ -150,7 +150,7 @@ def test_transitions_with_the_next_action_are_the_same_from_replay_and_from_a_ro
         for batch in (replayed, collected):
             assert float(batch["reward"][number]) == pytest.approx(expected, abs=1e-5)
             assert batch["n_steps"][number] == end - t
-            assert batch["terminated"][number] == terminated and batch["continues"][number] == goes_on
+            assert batch["terminated"][number] == terminated and batch["has_next_action"][number] == goes_on
             assert torch.equal(batch["obs"]["place"][number], rows[t]["place"][env])
             assert torch.equal(batch["next_obs"]["place"][number], rows[end - 1]["place"][env] + 0.5)
             assert batch["action"][number] == rows[t]["action"][env]

@@ -1,4 +1,4 @@
-"""Consecutive steps of a rollout: where an episode goes on, sequences, and transitions with the next action."""
+"""Consecutive steps: where an episode of a rollout goes on, sequences, and transitions with the next action."""
 
 import torch
 from torch import Tensor
@@ -44,22 +44,22 @@ def with_next_action(batch: Batch, n_step: int, gamma: float) -> Batch:
     """Returns transitions [batch, ...] with n-step returns, and with the action that the trajectory takes after them.
 
     batch: sequences [n_step + 1, batch, ...] from replay, or a rollout [time, env, ...], each of whose steps begins a
-    transition. `continues` is 1 where `next_action` is known, and 0 where the episode or the data end before it.
+    transition. `has_next_action` is 1 where `next_action` is known, and 0 where the episode or the data end before it.
     """
     if "n_steps" not in batch:
         batch = _n_step_sequences(batch, n_step, gamma)
     n_steps = batch["n_steps"][0]
-    next_step = n_steps.long()
-    column = torch.arange(len(n_steps), device=n_steps.device)
+    after = n_steps.long()  # position in each sequence of the step after the n-step return
+    sequence = torch.arange(len(n_steps), device=n_steps.device)
     return {
         "obs": index(batch["obs"], 0),
         "action": batch["action"][0],
         "reward": batch["reward"][0],
         "n_steps": n_steps,
         "terminated": batch["terminated"][0],
-        "next_obs": index(batch["next_obs"], (next_step - 1, column)),
-        "next_action": batch["action"][next_step, column],
-        "continues": batch["mask"][next_step, column],
+        "next_obs": index(batch["next_obs"], (after - 1, sequence)),
+        "next_action": batch["action"][after, sequence],
+        "has_next_action": batch["mask"][after, sequence],
         "weight": batch["weight"],
     }
 
@@ -67,13 +67,13 @@ def with_next_action(batch: Batch, n_step: int, gamma: float) -> Batch:
 def _n_step_sequences(rollout: Batch, n_step: int, gamma: float) -> Batch:
     """Returns sequences [n_step + 1, time * env, ...] that begin at every step, with the keys of those from replay.
 
-    Only the first rows of `reward`, `n_steps` and `terminated` are returned, [1, time * env].
+    `reward`, `n_steps` and `terminated`, [1, time * env], are those of the transition that the first n_step steps form.
     """
     weight = rollout["weight"].flatten()
-    start = torch.arange(len(weight), device=weight.device)
+    start = torch.arange(len(weight), device=weight.device)  # the first step of each sequence, and so its column
     steps = next_steps(rollout, start, n_step + 1)
     mask = steps["mask"][:n_step]
-    n_steps = mask.sum(0).clamp(min=1)  # a masked step has weight 0
+    n_steps = mask.sum(0).clamp(min=1)  # of a masked first step 0, which would be no position; its weight is 0 anyway
     exponent = torch.arange(n_step, device=weight.device).view(-1, 1)
     reward = (gamma**exponent * mask * steps["reward"][:n_step]).sum(0)
     terminated = steps["terminated"][n_steps.long() - 1, start].to(weight)

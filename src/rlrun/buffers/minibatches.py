@@ -18,27 +18,25 @@ def minibatches(
     epochs: int,
     size: int | None,
     stream: Stream | None,
-    length: int | None = 1,
+    length: int = 1,
     num: int | None = None,
 ) -> Iterator[list[Batch]]:
-    """Yields one list of minibatches per epoch. Every row is used once per epoch, in a new random order.
+    """Yields one list of minibatches per epoch, each epoch in a new random order.
 
-    size: number of rows per minibatch. If it is None, num is the number of minibatches; if both are None, all rows are
-    in one. stream: None keeps the stored order.
+    size: number of steps per minibatch. If it is None, num is the number of minibatches; if both are None, all steps
+    are in one. stream: None keeps the stored order.
 
-    length 1: minibatches [size, ...] of single steps, without masked steps (weight 0).
+    length 1: minibatches [size, ...] of single steps. Every step that is not masked is used once per epoch; masked
+    steps (weight 0) only pad the last minibatch.
     length > 1, for recurrent agents: minibatches [length, size / length, ...] of sequences, masked steps included. If
     `length` does not divide the timesteps of the rollout, the last timesteps form shorter sequences in separate
     minibatches.
-    length None: minibatches of whole rollouts, [time, size / time, ...].
 
-    With `num`, single steps are divided into minibatches of ceil(time * env / num) rows. Sequences are divided by
-    environments: each minibatch holds all sequences of env / num environments, and shorter sequences again follow in
-    separate minibatches.
+    With `num`, single steps are divided into minibatches of ceil(time * env / num) steps; there are fewer than `num` if
+    many steps are masked. Sequences are divided by environments: each minibatch holds all sequences of env / num
+    environments, and shorter sequences again follow in separate minibatches.
 
-    If the size does not divide the number of single steps, masked steps pad the last minibatch, because a kernel is
-    compiled again for every new shape. Without masked steps in the rollout, the last minibatch is smaller. So is the
-    last minibatch of sequences.
+    The last minibatch is smaller if the steps do not suffice.
     """
     if size is None and num is not None:
         if length != 1:
@@ -60,7 +58,7 @@ def minibatches(
 
 
 def minibatches_by_environment(
-    rollout: Batch, epochs: int, num: int, stream: Stream | None, length: int | None
+    rollout: Batch, epochs: int, num: int, stream: Stream | None, length: int
 ) -> Iterator[list[Batch]]:
     """Yields one list of minibatches per epoch, each with all sequences of an equal number of environments."""
     weight = rollout["weight"]
@@ -72,9 +70,9 @@ def minibatches_by_environment(
             order = stream.permutation(num_envs)
         epoch: list[Batch] = []
         for block in blocks:
-            columns = torch.arange(block["weight"].shape[1], device=weight.device).view(-1, num_envs)
+            sequence_index = torch.arange(block["weight"].shape[1], device=weight.device).view(-1, num_envs)
             for envs in order.chunk(num):
-                epoch.append(dense(selected(block, columns[:, envs].flatten(), 1)))
+                epoch.append(dense(selected(block, sequence_index[:, envs].flatten(), 1)))
         yield epoch
 
 
@@ -94,12 +92,13 @@ def per_step(
     function: Callable[[Batch], Tensor],
     rollout: Batch,
     keys: Sequence[str],
-    length: int | None = 1,
+    length: int = 1,
 ) -> Tensor:
-    """Returns a value of every step, [time, env], from a function of batches of steps.
+    """Returns a value of every step, [time, env], which a function computes for batches of steps.
 
-    The function is called with these keys of the rollout: of single steps [time * env, ...], or of sequences
-    [length, sequences, ...] as in `minibatches`, which are in stored order. It returns a value for every step.
+    The function gets a batch with `keys` and `weight`: all steps [time * env, ...] for length 1, otherwise all
+    sequences [length, sequences, ...], and then the shorter ones at the end of the rollout. It returns a value for
+    every step of the batch.
     """
     needed = {key: rollout[key] for key in (*keys, "weight")}
     time, num_envs = rollout["weight"].shape
@@ -115,8 +114,9 @@ def per_step(
 def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
     """Returns the indices of the rows to learn from, and of the rows that pad the last minibatch.
 
-    dim 0: rows are single steps; unmasked steps are learned from, and masked steps serve as padding. dim 1: rows are
-    sequences; all are learned from, without padding.
+    dim 0: rows are single steps. Masked steps are padding, repeated if necessary, because a kernel is compiled again
+    for every new shape; without masked steps there is no padding. dim 1: rows are sequences; all are learned from,
+    without padding.
     """
     if dim == 1:
         sequence_index = torch.arange(weight.shape[1], device=weight.device)
@@ -131,11 +131,13 @@ def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor
     return used, padding
 
 
-def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
-    """Yields a batch of sequences [length, sequences, ...], then a batch of shorter sequences if timesteps remain."""
+def sequences(rollout: Batch, length: int) -> Iterator[Batch]:
+    """Yields a batch of sequences [length, sequences, ...], then a batch of shorter sequences if timesteps remain.
+
+    A length above that of the rollout gives whole time lines, [time, env, ...].
+    """
     time = len(rollout["weight"])
-    if length is None or length > time:
-        length = time
+    length = min(length, time)
     remainder = time % length
     whole = time - remainder
 
@@ -156,9 +158,10 @@ def shuffled(
     stream: Stream | None,
     dim: int,
 ) -> Iterator[Batch]:
-    """Yields minibatches of `size` timesteps: first the rows in random order, then the padding.
+    """Yields minibatches of `size` steps: first of the rows in random order, then of the padding.
 
-    Rows lie along dimension `dim` of the data. Without a stream they keep their order.
+    Rows lie along dimension `dim` of the data. Without a stream they keep their order. The last minibatch may be
+    smaller.
     """
     if size is None:
         num_selected = len(rows)

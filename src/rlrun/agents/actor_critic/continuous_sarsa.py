@@ -72,7 +72,7 @@ class ContinuousSARSA(SAC):
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         dist = self.actor(batch["next_obs"])
         policy_action, _ = dist.sample(noise)
-        has_next_action = batch["continues"].unsqueeze(-1) > 0  # not at the end of an episode or of the data
+        has_next_action = batch["has_next_action"].unsqueeze(-1) > 0
         next_action = torch.where(has_next_action, batch["next_action"], policy_action)
         next_z = target_critic(batch["next_obs"], next_action)
         next_q = self.ensemble.target_return(next_z)

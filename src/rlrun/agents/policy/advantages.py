@@ -30,7 +30,7 @@ class AdvantageEstimator(nn.Module):
         if cfg.normalize == "running":
             self.moments = RunningMoments(())
 
-    def old_log_prob(self, policy: nn.Module, rollout: Batch, length: int | None) -> Tensor:
+    def old_log_prob(self, policy: nn.Module, rollout: Batch, length: int) -> Tensor:
         """Returns the log-probabilities of the actions that the losses compare the policy with, [time, env].
 
         length: number of timesteps of the sequences that the policy learns from, as in `minibatches`.
@@ -127,7 +127,7 @@ class VTrace(AdvantageEstimator):
             line = f"algo.advantage.rho_clip={cfg.rho_clip}: must be at least algo.advantage.c_clip"
             raise ConfigError(f"{line}, which is {cfg.c_clip}")
 
-    def old_log_prob(self, policy: nn.Module, rollout: Batch, length: int | None) -> Tensor:
+    def old_log_prob(self, policy: nn.Module, rollout: Batch, length: int) -> Tensor:
         def log_prob(steps: Batch) -> Tensor:
             return policy(steps["obs"]).log_prob(steps["action"])
 
