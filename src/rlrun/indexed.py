@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
-             "pow", "rpow", "matmul", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "lt", "le",
-             "gt", "ge", "eq", "ne")  # fmt: skip
+             "pow", "rpow", "matmul", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor",
+             "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
 
 
 class Indexed:

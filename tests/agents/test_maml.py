@@ -37,7 +37,8 @@ def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Buil
     agent = loop.agent
     policy = agent.get_exploration_policy()
     seen = explored(loop, policy)
-    first, second = (agent.rows_with_advantages(each) for each in (seen, explored(loop, agent.adapt_policy(policy, seen))))
+    adapted_episodes = explored(loop, agent.adapt_policy(policy, seen))
+    first, second = agent.rows_with_advantages(seen), agent.rows_with_advantages(adapted_episodes)
 
     def after(params: torch.Tensor) -> torch.Tensor:
         return -(agent.ratio(params, second) * second["advantage"]).mean()

@@ -171,8 +171,10 @@ class Tree:
 
     @property
     def root_value(self) -> Tensor:
-        """Returns the mean of num_simulations + 1 numbers, [batch]: the return of each simulation, and the model's value
-        of the root."""
+        """Returns the mean of num_simulations + 1 numbers, [batch].
+
+        They are the return of each simulation, and the model's value of the root.
+        """
         return self.total[:, 0] / self.visits[:, 0]
 
 

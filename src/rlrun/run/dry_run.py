@@ -11,7 +11,7 @@ from torch import nn
 
 from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
-from rlrun.envs.saving.examination import untested
+from rlrun.envs.saving.examination import verdict_of
 from rlrun.envs.saving.selftest import NATIVE, Method
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.indexed import num_bytes
@@ -66,7 +66,7 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     config = dataclasses.replace(config, env=dataclasses.replace(config.env, selftest="off"))
     config, loop = build_new(config)
     if isinstance(loop.env, VectorEnv) and loop.env.pool is not None:  # assumes the method with the largest state
-        loop.env.verdict = untested(Method(NATIVE, ""))
+        loop.env.verdict = verdict_of(Method(NATIVE, ""))
     try:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
         first_update = loop.first_update()

@@ -1,4 +1,4 @@
-"""A snapshot that has been read and verified byte for byte."""
+"""A snapshot whose files have all been verified byte for byte. The rows of its ring buffers are read later."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ from rlrun.snapshot.segments import Ring, Segment, SegmentLog, Table, describe, 
 
 @dataclass
 class Snapshot:
-    """A verified snapshot. Rows of ring buffers are read later, by `restore_ring`."""
+    """A verified snapshot. `restore_ring` reads the rows of a ring buffer."""
 
     name: str
     path: Path
     header: dict[str, Any]
-    clocks: dict[str, Any]
+    clocks: dict[str, Any]  # times, which differ between equal runs and are not in the digest
     digest: str
     format: int  # version of the file format in which it was written
-    state: dict[str, Any]  # as saved, with tensors on the CPU
-    faults: list[str] = field(default_factory=list)  # one line for each invalid snapshot that was tried before this one
-    _rings: dict[str, Table] = field(default_factory=dict, repr=False)
-    _files: dict[str, manifest.File] = field(default_factory=dict, repr=False)
-    _logs: dict[str, SegmentLog] = field(default_factory=dict, repr=False)
+    state: dict[str, Any]  # with the names of this version, and with tensors on the CPU
+    faults: list[str]  # one line for each invalid snapshot that was tried before this one
+    _rings: dict[str, Table] = field(repr=False)
+    _files: dict[str, manifest.File] = field(repr=False)
+    _logs: dict[str, SegmentLog] = field(repr=False)
 
     @property
     def step(self) -> int:
@@ -37,7 +37,11 @@ class Snapshot:
         return step
 
     def restore_ring(self, name: str, ring: Ring) -> None:
-        """Restores all rows of a ring. Raises SnapshotError if the saved capacity or columns differ from the ring's."""
+        """Restores all rows of a ring.
+
+        Raises SnapshotError if the snapshot lacks the ring, if its capacity or columns differ from those of `ring`, or
+        if a file has been damaged since the verification.
+        """
         table = self._rings.get(name)
         if table is None:
             raise SnapshotError(f"{self.name}: {name}: not in this snapshot")
@@ -58,7 +62,7 @@ class Snapshot:
         if ring.total != table.total:
             raise SnapshotError(f"{self.name}: {name}: restored to {ring.total} rows, but {table.total} were saved")
         if name in self._logs:
-            self._logs[name].restored(table, segments)
+            self._logs[name].reuse(table, segments)
 
     def _check_fit(self, name: str, saved: Table, live: Table) -> None:
         if saved.capacity != live.capacity:
@@ -66,6 +70,7 @@ class Snapshot:
                 f"{self.name}: {name}: capacity is {saved.capacity}, but {live.capacity} in this run's config"
             )
         for column in sorted({*saved.fields, *live.fields}):
-            if saved.fields.get(column) != live.fields.get(column):
-                there, here = saved.fields.get(column), live.fields.get(column)
-                raise SnapshotError(f"{self.name}: {name}/{column}: is {there} in the snapshot, but {here} in this run")
+            there, here = saved.fields.get(column), live.fields.get(column)
+            if there != here:
+                line = f"is {there or 'missing'} in the snapshot, but {here or 'missing'} in this run"
+                raise SnapshotError(f"{self.name}: {name}/{column}: {line}")

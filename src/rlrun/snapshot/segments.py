@@ -217,8 +217,8 @@ class SegmentLog:
                 path, written = segment.result()
                 self.segments[number] = _ready(Segment(folder / path.name, written))
 
-    def restored(self, table: Table, segments: Mapping[int, Segment]) -> None:
-        """Must be called after the ring was restored from these segments, which are then not written again."""
+    def reuse(self, table: Table, segments: Mapping[int, Segment]) -> None:
+        """Makes the next snapshots link these segments, from which the ring was restored, and not write them again."""
         self.table, self.due = table, 0
         self.segments = {number: _ready(segment) for number, segment in segments.items()}
 

@@ -34,9 +34,10 @@ from rlrun.types import Batch, Context, MetaBatch, Metrics, Obs, Spec
 
 
 class TaskPolicy:
-    """A policy with weights [tasks, P], or [1, P] for all tasks. Once it has been adapted, it can neither act nor adapt.
+    """A policy with weights [tasks, P], or [1, P] for all tasks.
 
-    Both then raise RuntimeError, because the loop should use the adapted policy or a new one.
+    Once it has been adapted, it can neither act nor be adapted: both raise RuntimeError, because the caller should use
+    the adapted policy or a new one.
     """
 
     def __init__(self, agent: "MAML", params: Tensor):

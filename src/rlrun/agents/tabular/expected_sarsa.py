@@ -8,12 +8,13 @@ from rlrun.settings import register
 
 @register("algo", "expected_sarsa")
 class ExpectedSARSA(QLearning):
-    """Q-learning whose target is the expectation over the epsilon-greedy policy."""
+    """Q-learning with the target of Expected SARSA."""
 
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
-        """Returns the expected value of the next state under the policy, [env].
+        """Returns the expected value of the next state under the epsilon-greedy policy, [env].
 
-        With two tables, `table` determines the greedy action and the other table its value.
+        table [env]: the index of the table to update. With two tables, it determines the greedy action, and the other
+        table the values.
         """
         best = self.q[table, state].argmax(-1, keepdim=True)
         value = self.q[self.other(table), state]

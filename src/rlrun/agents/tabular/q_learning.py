@@ -114,7 +114,8 @@ class QLearning(Agent):
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
         """Returns the value of the greedy action in the next state, [env].
 
-        With two tables, `table` determines the greedy action and the other table its value.
+        table [env]: the index of the table to update. With two tables, it determines the greedy action, and the other
+        table its value.
         """
         best = self.q[table, state].argmax(-1)
         return self.q[self.other(table), state, best]

@@ -22,7 +22,7 @@ from rlrun.envs.making.explained import explained
 from rlrun.envs.making.make import Recipe, entry_point
 from rlrun.envs.same_spaces import actions, observations
 from rlrun.envs.saving import state
-from rlrun.envs.saving.examination import examined, report, untested
+from rlrun.envs.saving.examination import examined, report, verdict_of
 from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
 from rlrun.envs.saving.state import Tree
 from rlrun.envs.saving.verdicts import Verdict
@@ -135,8 +135,8 @@ def _is_tested(recipe: Recipe, cfg: EnvConfig) -> bool:
 def own_verdict(venv: GymVectorEnv) -> Verdict:
     """Returns the verdict on an untested vector env: NATIVE if it has methods to save its state, else EPISODE_END."""
     if hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state") and not isinstance(venv, Native):
-        return untested(Method(NATIVE, ""))
-    return untested(Method(EPISODE_END, "its vector env cannot save its state"))
+        return verdict_of(Method(NATIVE, ""))
+    return verdict_of(Method(EPISODE_END, "its vector env cannot save its state"))
 
 
 def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:

@@ -25,17 +25,19 @@ from rlrun.errors import RunError, printable
 QUIET_S = 1.0  # if a test takes longer than this, a message is printed
 Target = Callable[[Connection, int, Any, contextlib.ExitStack], None]  # the function that runs in a worker
 TESTING = "testing whether a snapshot can hold its state (env.selftest=off skips this test),"
-OFF = "with env.selftest=off it is not tested whether they can be saved"
+OFF = "with env.selftest=off it is not tested whether environments can be saved"
 
 
 def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given: object = None) -> Verdict:
     """Returns the verdict on an environment, from an earlier test or a new one.
 
-    target: the function that tests a vector env, None for single environments. given: its argument, None for `recipe`.
-    Raises ConfigError or RunError if the environment cannot be made or reset.
+    target: the function that tests it in a worker, for a vector env; None: `examine`, for single environments. given:
+    the argument of `target`; None: `recipe`.
+    Raises ConfigError if rlrun does not support its spaces, and RunError if it cannot be made, or if it cannot be reset
+    and `env.on_failure=raise`. Other failures of the test are a reason in the verdict.
     """
     if cfg.selftest == "off":
-        return untested(Method(EPISODE_END, OFF))
+        return verdict_of(Method(EPISODE_END, OFF))
     num_envs = None
     if target is not None:
         num_envs = cfg.num_envs
@@ -49,8 +51,8 @@ def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given
     return found
 
 
-def untested(method: Method) -> Verdict:
-    """Returns a verdict for which nothing was tested."""
+def verdict_of(method: Method) -> Verdict:
+    """Returns a verdict that holds only a method: about no environment in particular, so it is not kept on disk."""
     return Verdict(
         about=None,
         method=method.name,
@@ -70,7 +72,7 @@ def examine(pipe: Connection, index: int, recipe: Recipe, resources: contextlib.
         as_tensors(slot.observation_space)  # raises ConfigError for spaces that rlrun does not support
         pipe.send((None, None))
         slot.reset(seed=0)
-        masked = recipe.masked is None and shows_masks(slot.env)
+        masked = recipe.masked is None and shows_masks(slot.env)  # None: it depends on the infos of the reset
     finally:
         with contextlib.suppress(Exception):
             slot.close()
@@ -118,12 +120,13 @@ class WorkerReports:
 
 
 def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: object) -> Verdict:
-    verdict = untested(Method(EPISODE_END, ""))
+    verdict = verdict_of(Method(EPISODE_END, ""))
     try:
         pipe = started(target, recipe, cfg.timeout_s, given)
     except EnvError as error:
         return replace(verdict, reason=error.reason)
-    reports, stage = WorkerReports(pipe, cfg), "made"
+    reports = WorkerReports(pipe, cfg)
+    stage = "made"  # what the worker attempts: it reports that an environment was made, reset, and tested
     try:
         reports.next()
         stage = "reset"
@@ -131,7 +134,7 @@ def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: object) -> Ve
         verdict = replace(verdict, masked=masked, versions=versions, files=files)
         stage = "tested"
         method, versions, files = reports.next()
-        found = untested(method)
+        found = verdict_of(method)
         return replace(found, masked=masked, versions=versions, files=files)
     except NotSentError as error:
         return replace(verdict, reason=error.reason)
@@ -143,7 +146,8 @@ def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: object) -> Ve
         if isinstance(error, SilentError):
             limit = cfg.timeout_s
         failed = f"its self-test failed ({reason})"
-        return replace(verdict, masked=bool(verdict.masked), reason=failed, gave_up_s=limit)
+        masked = bool(verdict.masked)  # None, if even the reset failed, counts as no masks
+        return replace(verdict, masked=masked, reason=failed, gave_up_s=limit)
     finally:
         pipe.close()
         end([pipe.process])

@@ -27,7 +27,8 @@ UNSEEDED = (
     "two new environments differ after a reset with the same seed, so equal seeds do not give equal runs; draw random "
     "numbers from self.np_random"
 )
-INEXACT: dict[MethodName, str] = {
+METHODS: tuple[MethodName, ...] = (NATIVE, REPLAY)  # in the order in which they are tried
+INEXACT: dict[MethodName, str] = {  # the reason why a method is not used
     NATIVE: "it holds state that cannot be saved",
     REPLAY: "replays of its episodes give different results",
 }
@@ -49,7 +50,7 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
     """
     unrepeatable = _unrepeatable(make, partial(_play, reset_at=STEPS // 2))
     reasons: list[str] = []
-    for name in INEXACT:
+    for name in METHODS:
         reason = _failure(partial(_restore_fault, name=name), make)
         if not reason:
             return Method(name, "; ".join(reasons), unrepeatable)
@@ -117,8 +118,8 @@ def _seed_fault(one: Any, other: Any, play: Callable[..., "Played"]) -> str:
     if names:
         kept = f" ({', '.join(names[:MOST_NAMES])})"
     return (
-        f"it keeps state{kept} across a reset with the same seed, and new environments begin without it, in every "
-        "evaluation too; env.normalize=obs shares the statistics of normalized observations"
+        f"it keeps state{kept} across a reset with the same seed, which new environments lack, such as those of every "
+        "evaluation; env.normalize=obs shares the statistics of normalized observations"
     )
 
 
@@ -155,9 +156,10 @@ def _actions(env: gym.Env) -> gym.Space:
 
 
 def _restore_fault(one: EnvSlot, other: EnvSlot, name: MethodName) -> str:
-    """Returns why `other`, restored from what the method saves of `one`, differs in any bit from then on, or "".
+    """Returns why an environment that a method has saved and restored differs in any bit, or "" if it does not.
 
-    The states are those of several moments; after every other one, the episode is cut by a reset.
+    Saves `one` at several moments, restores each state in `other`, and steps both with the same actions. After every
+    other moment, both are reset on the way.
     """
     if name == REPLAY:
         one.record()
@@ -165,7 +167,7 @@ def _restore_fault(one: EnvSlot, other: EnvSlot, name: MethodName) -> str:
     obs, _ = one.reset(seed=0)
     played = _play(one, obs, space)
     for moment in range(MOMENTS):
-        refused = other.load(one.save(), np.inf)
+        refused = other.load(one.save(), replay_limit_s=np.inf)
         if refused:
             raise ValueError(refused)
         reset_at = None

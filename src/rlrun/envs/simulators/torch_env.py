@@ -23,8 +23,8 @@ State = dict[str, Tensor]  # tensors [num_envs, ...] by name
 class TorchEnv:
     """A Simulator, as `envs.stepping.accelerated` defines it. Subclasses define `start`, `move` and `observe`.
 
-    These three are pure: they change neither their arguments nor the object. Constants that are tensors, such as
-    tables, belong in `tables`, which is moved to the agent's device.
+    These three change neither the object nor their arguments, except that `start` draws from `random`. Constants that
+    are tensors, such as tables, belong in `tables`, which is moved to the agent's device.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # none: there are no images
@@ -78,8 +78,8 @@ class TorchEnv:
     def _with_resets(self, ended: Tensor, state: State, obs: object) -> tuple[State, object]:
         """Returns states and observations, with those of new episodes in the rows of `ended`, [num_envs].
 
-        On a CPU, only as many episodes are drawn as have ended. On a GPU, a step would wait for that number, so all
-        environments draw one.
+        On a CPU, `start` is called for the ended episodes alone. On a GPU, the step would have to wait until their
+        number is computed, so `start` is called for all environments.
         """
         if self.device.type == "cpu":
             rows = ended.nonzero()[:, 0]

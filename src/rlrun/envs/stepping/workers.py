@@ -57,13 +57,14 @@ class DiedError(EnvError):
 
 
 class NotSentError(EnvError):
-    """A recipe cannot be pickled for a worker, or the worker cannot load it."""
+    """The recipe for a worker cannot be pickled, or the worker cannot import or load it."""
 
 
 class TimedPipe:
-    """A pipe to a worker whose methods have a time limit.
+    """A pipe to a worker.
 
-    They raise DiedError if the worker has died, and SilentError if it does not respond within `timeout_s`.
+    Sending and receiving raise SilentError if the worker does not respond within `timeout_s`, and DiedError if it has
+    died.
     """
 
     def __init__(self, pipe: Connection, index: int, process: BaseProcess, timeout_s: float):
@@ -184,10 +185,10 @@ def end(processes: list[BaseProcess]) -> None:
 
 
 def form_of(recipe: Recipe, timeout_s: float) -> Form:
-    """Returns the spaces and reward shape of an environment, which a worker makes and closes again."""
+    """Returns the spaces and reward shape of an environment, which is made in a worker. The worker is then killed."""
     pipe = started(serve_slot, recipe, timeout_s)
     try:
-        return pipe.result().fn
+        return pipe.result().fn  # the Form, in the wrapper in which `serve_slot` sends it
     finally:
         pipe.close()
         end([pipe.process])
@@ -199,7 +200,8 @@ class AsyncPool(VectorPool):
     def __init__(self, recipes: list[Recipe], timeout_s: float):
         memory.check_fits(f"env.backend=async with {len(recipes):,} environments", len(recipes) * WORKER_BYTES)
         self.recipes = recipes
-        self.timeout_s, self.replay_limit_s = timeout_s, timeout_s / 2
+        self.timeout_s = timeout_s
+        self.replay_limit_s = timeout_s / 2  # less than timeout_s, so that a worker can report that it took too long
         self.late = False  # whether one worker has used up the time limit, so that the others are not waited for
         self.processes: list[BaseProcess] = []
         self.pipes: list[TimedPipe] = []
@@ -262,9 +264,9 @@ class AsyncPool(VectorPool):
     def _share_memory(self) -> None:
         _, size = shared_observations(self.single_observation_space, self.num_envs, None)
         self.size = max(1, size)
-        self.memory = _memory(self.size)
-        Finalize(self, os.close, (self.memory,))
-        block = mmap.mmap(self.memory, self.size)
+        self.descriptor = _memory(self.size)
+        Finalize(self, os.close, (self.descriptor,))
+        block = mmap.mmap(self.descriptor, self.size)
         self.observations, _ = shared_observations(self.single_observation_space, self.num_envs, block)
 
     def _admit(self, index: int, form: Form) -> None:
@@ -274,11 +276,14 @@ class AsyncPool(VectorPool):
         """
         self.check_form(index, form)
         self.pipes[index].send((self.num_envs, self.size, self.recording))
-        self.pipes[index].send_file(self.memory)
+        self.pipes[index].send_file(self.descriptor)
 
 
 def shared_observations(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, int]:
-    """Returns a batch of observations in `memory`, and its size in bytes. If `memory` is None, its arrays are empty."""
+    """Returns a batch of observations in `memory`, and how many bytes of it the batch takes.
+
+    If `memory` is None, all arrays are empty, and the size is still that of the whole batch.
+    """
     used = 0
 
     def array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -303,7 +308,7 @@ def serve_slot(pipe: Connection, index: int, recipe: Recipe, resources: contextl
     pipe.send((CloudpickleWrapper(form), None))
     num_envs, size, slot.recording = pipe.recv()
     observations, _ = shared_observations(slot.observation_space, num_envs, _received(pipe, size))
-    result = None
+    result = None  # the first result, which reports that the worker is ready
     while True:
         pipe.send((result, None))
         method, given = pipe.recv()
@@ -320,7 +325,7 @@ def _run_target(
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     _die_with_run()
-    os.environ.pop(SAFE_PATH, None)
+    os.environ.pop(SAFE_PATH, None)  # set only while the worker started; it gets the value that the run has
     if safe_path is not None:
         os.environ[SAFE_PATH] = safe_path
     with contextlib.ExitStack() as resources:  # closed after the last message

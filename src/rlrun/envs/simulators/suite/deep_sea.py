@@ -18,8 +18,8 @@ class TorchDeepSea(TorchEnv):
         self.tables["right"] = torch.from_numpy(single.right)
 
     def start(self, random: Stream, count: int) -> State:
-        surface = torch.zeros(count, dtype=torch.int64, device=self.device)
-        return {"row": surface, "column": surface}
+        zeros = torch.zeros(count, dtype=torch.int64, device=self.device)
+        return {"row": zeros, "column": zeros}
 
     def move(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
         row, column = state["row"], state["column"]
