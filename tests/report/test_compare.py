@@ -50,7 +50,7 @@ def test_compare_ignores_unfinished_runs_beside_finished_ones(tmp_path: Path) ->
     found = compare(read([tmp_path])[0])
     cell = found.cells["ppo", "CartPole-v1"]
     assert cell.final.tolist() == [2.0] and len(cell.series) == 2
-    assert found.aside == {tmp_path / "short": "resumable at 50 of 100 steps"}
+    assert found.uncounted == {tmp_path / "short": "resumable at 50 of 100 steps"}
 
 
 def test_compare_counts_unfinished_runs_up_to_the_shortest(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_compare_counts_unfinished_runs_up_to_the_shortest(tmp_path: Path) -> No
     make_run(tmp_path / "b", {20: 3.0, 40: 4.0, 60: 5.0}, status=None, seed=1)
     found = compare(read([tmp_path])[0])
     cell = found.cells["ppo", "CartPole-v1"]
-    assert cell.horizon == 40 and cell.final.tolist() == [2.0, 4.0] and not found.aside
+    assert cell.horizon == 40 and cell.final.tolist() == [2.0, 4.0] and not found.uncounted
 
 
 def test_runs_without_a_common_step_are_never_averaged(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_runs_without_a_common_step_are_never_averaged(tmp_path: Path) -> None:
     cell = found.cells["ppo", "CartPole-v1"]
     assert [one.run.path.name for one in cell.counted] == ["b1", "b2", "c"]
     assert (cell.horizon, cell.grid.tolist(), cell.final.tolist()) == (7000, [7000], [3.0, 3.0, 8.0])
-    assert found.aside == {
+    assert found.uncounted == {
         tmp_path / "a": "evaluated only from step 1,000 to 2,000, no step in common with the runs that count"
     }
 
@@ -82,7 +82,7 @@ def test_compare_counts_the_longer_run_without_a_common_step(tmp_path: Path) -> 
     found = compare(read([tmp_path])[0])
     cell = found.cells["ppo", "CartPole-v1"]
     assert (cell.horizon, cell.final.tolist(), cell.best.tolist()) == (8000, [4.0], [4.0])
-    assert found.aside == {tmp_path / "a": "evaluated only at step 2,000, no step in common with the runs that count"}
+    assert found.uncounted == {tmp_path / "a": "evaluated only at step 2,000, no step in common with the runs that count"}
 
 
 def test_compare_leaves_out_steps_beyond_float_precision(tmp_path: Path) -> None:
@@ -97,16 +97,16 @@ def test_compare_counts_equal_runs_once(tmp_path: Path) -> None:
     make_run(tmp_path / "c", {50: 1.0, 100: 3.0}, seed=1)
     found = compare(read([tmp_path])[0])
     assert found.cells["ppo", "CartPole-v1"].final.tolist() == [2.0, 3.0]
-    assert found.aside == {tmp_path / "a": f"same config and seed as {tmp_path / 'b'}"}
+    assert found.uncounted == {tmp_path / "a": f"same config and seed as {tmp_path / 'b'}"}
 
 
 def test_runs_without_the_score_are_set_aside(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {})
     make_run(tmp_path / "b", {100: 1.0}, seed=1)
     found = compare(read([tmp_path])[0])
-    assert found.aside == {tmp_path / "a": "no rows yet"}
+    assert found.uncounted == {tmp_path / "a": "no rows yet"}
     none = compare(read([tmp_path])[0], score="eval/nothing")
-    assert none.methods == [] and none.aside[tmp_path / "b"] == "no eval/nothing yet"
+    assert none.methods == [] and none.uncounted[tmp_path / "b"] == "no eval/nothing yet"
 
 
 def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:

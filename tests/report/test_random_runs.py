@@ -45,7 +45,7 @@ def check_statistics(report: Report) -> None:
     """Checks that every run counts or is listed with a reason, and that all numbers are finite and in range."""
     one: Comparison = report.comparison
     counted = [series.run.path for cell in one for series in cell.counted]
-    assert sorted([*counted, *one.aside]) == sorted(run.path for run in report.runs)
+    assert sorted([*counted, *one.uncounted]) == sorted(run.path for run in report.runs)
     for cell in one:
         check_cell(cell)
     for name in one.methods:

@@ -263,7 +263,7 @@ def test_failed_run_makes_its_trial_the_worst_and_says_why(tmp_path: Path) -> No
 def test_sweep_whose_finalists_all_fail_on_fresh_seeds_has_no_winner(tmp_path: Path) -> None:
     faulty = [f"{number:04}-{ENV}-s{FRESH + 1}" for number in range(18)]
     trials, _ = swept(tmp_path, Simulated(random.Random(0), faulty=faulty))
-    assert trials.is_final and trials.winner is None and not trials.open_jobs()
+    assert trials.finals_have_begun and trials.winner is None and not trials.open_jobs()
     why = without_winner(trials)
     assert re.fullmatch(r"no winner, because .* failed on fresh seeds \(00..-FrozenLake-s1001: nan in the loss\)", why)
     best, *_ = trials.best()

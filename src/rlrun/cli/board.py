@@ -10,11 +10,13 @@ from rlrun.cli import settings
 from rlrun.errors import ConfigError
 from rlrun.rundir import RUNS
 
-HELP = """\
-usage: rlrun board [PATH] [port=6006]
+DEFAULT_PORT = 6006
+USAGE = f"rlrun board [PATH] [port={DEFAULT_PORT}]"
+HELP = f"""\
+usage: {USAGE}
 
 Starts TensorBoard on http://127.0.0.1:<port> for the runs at or below PATH (default: runs/). Ctrl-C stops it.
-Only this machine can reach TensorBoard; to reach it from another, use ssh -L 6006:127.0.0.1:6006 <host>.
+Only this machine can reach TensorBoard; to reach it from another, use ssh -L {DEFAULT_PORT}:127.0.0.1:{DEFAULT_PORT} <host>.
 port=0 takes a free port."""
 
 PORT = settings.ValueRule("a port, 0 to 65535", lambda value: type(value) is int and 0 <= value < 65536)
@@ -27,14 +29,14 @@ def board(words: Sequence[str]) -> int:
         return 0
     places, given = settings.read(words, {"port": PORT})
     if len(places) > 1:
-        raise ConfigError("one folder at a time; usage: rlrun board [PATH] [port=6006]")
+        raise ConfigError(f"one folder at a time; usage: {USAGE}")
     folder = Path(places[0]) if places else RUNS
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("TensorBoard is not installed; pip install tensorboard")
     sys.stdout.flush()
-    os.execv(sys.executable, command(folder, given.get("port", 6006)))
+    os.execv(sys.executable, command(folder, given.get("port", DEFAULT_PORT)))
 
 
 def command(folder: Path, port: int) -> list[str]:

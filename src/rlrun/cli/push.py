@@ -14,9 +14,10 @@ USAGE = "rlrun push RUN repo=owner/name [private=true] [dry_run=true] [into=DIR]
 HELP = f"""\
 usage: {USAGE}
 
-Uploads a run to the Hugging Face hub: the weights of its best snapshot (else the latest), config, metrics, summary, a
-model card with its evaluations and learning curve, its newest video, and a list of all files with their SHA-256.
-Replay, TensorBoard files, host name and paths of this machine stay here, except for paths in the words that you typed.
+Uploads a run to the Hugging Face hub: the weights of its best snapshot (else the latest), config, metrics, summary,
+versions and hardware (meta.json), a model card with its evaluations and learning curve, its newest video, and a list of
+all files with their SHA-256. Replay, TensorBoard files, host name and paths of this machine stay here, except for paths
+that you typed in the command of the run.
 RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
 
   repo=owner/name      the repository; it is created if there is none
@@ -24,7 +25,7 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   dry_run=true         upload nothing: write the folder that would be uploaded, and print its files
   into=DIR             with dry_run: write to this new folder instead of a temporary one
 
-Needs pip install 'rlrun[hub]', and an account: hf auth login
+Uploading needs pip install 'rlrun[hub]' and an account (hf auth login); dry_run=true needs neither.
 
   rlrun push runs/sac-HalfCheetah/<run> repo=me/sac-cheetah dry_run=true"""
 

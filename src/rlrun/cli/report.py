@@ -74,7 +74,7 @@ def report(words: Sequence[str]) -> int:
     for line in _remarks(made):
         print(printable(line))
     plural = "s" * (len(made.runs) != 1)
-    left_out = len(made.comparison.aside)
+    left_out = len(made.comparison.uncounted)
     counted = f" ({len(made.runs) - left_out} counted)" if left_out else ""
     print(printable(f"{page}: {len(made.runs)} run{plural}{counted}, {time.perf_counter() - began:.1f} s"))
     return 0
@@ -108,7 +108,7 @@ def _remarks(made: "Report") -> Iterator[str]:
 
     for folder in made.skipped:
         yield f"skipped {folder.path}: {folder.reason}"
-    for path, reason in made.comparison.aside.items():
+    for path, reason in made.comparison.uncounted.items():
         yield f"not counted {path}: {reason}"
     for line in mixtures(made.comparison):
         yield f"configs differ, {line}"

@@ -65,7 +65,7 @@ class Cell:
     env: str
     series: list[Series]  # all runs that have evaluations
     counted: list[Series]  # runs from which all statistics are computed
-    aside: dict[Path, str]  # folders of the other runs, with the reason why they do not count
+    uncounted: dict[Path, str]  # folder of each other run -> the reason why it does not count
     points: int = POINTS  # maximum number of points of a curve
 
     @cached_property
@@ -130,10 +130,10 @@ class Comparison:
         self.cells = {(cell.method, cell.env): cell for cell in cells}
         self.methods = [*dict.fromkeys(cell.method for cell in cells)]
         self.envs = sorted({cell.env for cell in cells})
-        self.aside = dict(silent)
+        self.uncounted = dict(silent)
         self.names: dict[Path, str] = {}  # name of the method, by the folder of a run
         for cell in cells:
-            self.aside.update(cell.aside)
+            self.uncounted.update(cell.uncounted)
             for one in cell.series:
                 self.names[one.run.path] = cell.method
 
@@ -248,9 +248,9 @@ def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCOR
             else:
                 silent[run.path] = "no rows yet"
         if series:
-            counted, aside = _count(series)
+            counted, uncounted = _count(series)
             points = max(FEWEST, min(POINTS, 3000 // total, 12_000 // len(counted)))
-            cells.append(Cell(name, env, series, counted, aside, points))
+            cells.append(Cell(name, env, series, counted, uncounted, points))
     return Comparison(cells, silent)
 
 
@@ -274,7 +274,7 @@ def rivals(comparison: Comparison) -> list[tuple[str, str]]:
 def joined(one: Comparison, other: Comparison) -> Comparison:
     """Merges two comparisons. Methods are sorted by name, so a method is next to its baseline."""
     cells = [*one.cells.values(), *other.cells.values()]
-    return Comparison(sorted(cells, key=lambda cell: cell.method), {**one.aside, **other.aside})
+    return Comparison(sorted(cells, key=lambda cell: cell.method), {**one.uncounted, **other.uncounted})
 
 
 def method(run: StoredRun, by: Sequence[str] = ()) -> str:
@@ -296,13 +296,13 @@ def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
     finished. The runs that count must share a step (`_overlapping`).
     """
     longest: dict[str, Series] = {}
-    aside: dict[Path, str] = {}
+    uncounted: dict[Path, str] = {}
     for one in sorted(series, key=lambda one: one.run.step):
         key = _identity(one.run)
         if key in longest:
-            aside[longest[key].run.path] = f"same config and seed as {one.run.path}"
+            uncounted[longest[key].run.path] = f"same config and seed as {one.run.path}"
         longest[key] = one
-    distinct = [one for one in series if one.run.path not in aside]
+    distinct = [one for one in series if one.run.path not in uncounted]
     whole = [one for one in distinct if one.ended]
     if not whole:
         whole = distinct
@@ -310,10 +310,10 @@ def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
     for one in distinct:
         run = one.run
         if one not in whole:
-            aside[run.path] = f"{run.state} at {run.step:,} of {run.total_steps:,} steps"
+            uncounted[run.path] = f"{run.state} at {run.step:,} of {run.total_steps:,} steps"
         elif one not in counted:
-            aside[run.path] = f"evaluated only {_stretch(one)}, no step in common with the runs that count"
-    return counted, aside
+            uncounted[run.path] = f"evaluated only {_stretch(one)}, no step in common with the runs that count"
+    return counted, uncounted
 
 
 def _overlapping(series: list[Series]) -> list[Series]:

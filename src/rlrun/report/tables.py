@@ -67,7 +67,7 @@ def scores(comparison: Comparison) -> ReportTable:
         rows.append([*about, f"{cell.horizon:,.0f}", centre, span(low, high), mean, median, best])
         raw.append([*about, int(cell.horizon), *map(float, figures)])
     header = ("environment", "method", "runs", "steps", "IQM", "95 % interval", "mean", "median", "best, IQM")
-    note = "Final: the last evaluation. Best: the highest evaluation of each run, which overestimates its policy."
+    note = "Final: the last evaluation up to these steps. Best: the highest one, which overestimates the policy."
     raw_header = ("env", "method", "runs", "steps", "iqm", "iqm_low", "iqm_high", "mean", "median", "best_iqm")
     return ReportTable("scores", "Final and best scores", header, rows, range(2, 9), note, raw_header, raw)
 
@@ -83,7 +83,7 @@ def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> ReportTable:
         for step in steps or quarters:
             found = [_score_at(cells.get(name), step) for name in comparison.methods]
             if steps or any(score is not None for score in found):
-                rows.append([env, f"{step:,}", *map(shown, found)])
+                rows.append([env, f"{step:,}", *map(or_empty, found)])
                 raw.append([env, step, *found])
     header = ("environment", "step", *comparison.methods)
     note = "IQM of the last evaluation up to that step."
@@ -92,7 +92,11 @@ def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> ReportTable:
 
 
 def _score_at(cell: Cell | None, step: int) -> float | None:
-    """Returns the IQM of a method at a step, or None if the step is before the first or after the last shared score."""
+    """Returns the IQM of a method's scores at a step.
+
+    Returns None if there is no such method, if a run has no evaluation up to the step, or if the step is above the
+    horizon.
+    """
     if cell is None or step > cell.horizon:
         return None
     found = [one.at(step) for one in cell.counted]
@@ -101,8 +105,8 @@ def _score_at(cell: Cell | None, step: int) -> float | None:
     return float(iqm(found))
 
 
-def shown(value: float | None, form: Callable[[float], str] = number) -> str:
-    """Returns a number as text for the page, or "" if there is none."""
+def or_empty(value: float | None, form: Callable[[float], str] = number) -> str:
+    """Returns a number as text for the page, or "" for None."""
     if value is None:
         return ""
     return form(value)
@@ -151,7 +155,7 @@ def cost(comparison: Comparison) -> ReportTable:
         times = [float(np.median(seconds)), max(seconds)]
         sizes = [_most_memory(runs, "sys/rss_mb"), _most_memory(runs, "sys/gpu_mb")]
         about = [cell.env, cell.method]
-        rows.append([*about, *map(clock, times), shown(speed), *(shown(size, memory) for size in sizes), hosts])
+        rows.append([*about, *map(clock, times), or_empty(speed), *(or_empty(size, memory) for size in sizes), hosts])
         raw.append([*about, *times, speed, *sizes, hosts])
     header = ("environment", "method", "time, median", "longest", "steps/s", "memory", "GPU", "host")
     raw_header = ("env", "method", "seconds_median", "seconds_longest", "steps_per_s", "rss_mb", "gpu_mb", "host")
@@ -175,7 +179,7 @@ def configs(comparison: Comparison) -> ReportTable:
             for key, values in cell.differences:
                 rows.append([cell.method, cell.env, key, ", ".join(values)])
     header = ("method", "environment", "key", "values")
-    note = "Without seeds and folders. by=KEY separates the runs."
+    note = "Without seeds, folders and loggers. by=KEY separates the runs."
     return ReportTable("configs", "Configs that differ among averaged runs", header, rows, (), note)
 
 
@@ -186,14 +190,14 @@ def unequal(comparison: Comparison) -> ReportTable:
         for key, values in comparison.unequal(env).items():
             rows.append([env, key, *(", ".join(values.get(name, ())) for name in comparison.methods)])
     header = ("environment", "key", *comparison.methods)
-    note = "Without keys that only one method has."
+    note = "Without keys that only one method has, and without names, folders and loggers."
     return ReportTable("unequal", "Settings in which methods differ", header, rows, (), note)
 
 
 def conditions(comparison: Comparison) -> list[str]:
-    """Returns a line for each environment in which methods differ in settings that are not those of their algorithms.
+    """Returns a line for each environment in which methods differ in other settings than algorithm and network.
 
-    Such settings are steps, evaluations or seeds. Presets count only if some method has none.
+    Examples are steps, evaluations and seeds. Different presets count only if some method has none.
     """
     lines = []
     for env in comparison.envs:
@@ -240,10 +244,10 @@ def every_run(comparison: Comparison, runs: Sequence[StoredRun], score: str, by:
     raw: Rows = []
     for run in runs:
         value = run.last(score)
-        remarks = "; ".join(filter(None, [comparison.aside.get(run.path), *run.faults]))
+        remarks = "; ".join(filter(None, [comparison.uncounted.get(run.path), *run.faults]))
         about = [comparison.names.get(run.path, method(run, by)), run.env]
         steps = f"{run.step:,} of {run.total_steps:,}"
-        rows.append([*about, str(run.seed), run.state, steps, shown(value), remarks, str(run.path)])
+        rows.append([*about, str(run.seed), run.state, steps, or_empty(value), remarks, str(run.path)])
         raw.append([*about, run.seed, run.state, run.step, run.total_steps, value, remarks, str(run.path)])
     header = ("method", "environment", "seed", "state", "steps", "last score", "remarks", "folder")
     raw_header = ("method", "env", "seed", "state", "step", "total_steps", "last_score", "remarks", "folder")

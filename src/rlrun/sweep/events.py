@@ -53,7 +53,7 @@ def is_possible(event: Event, trials: Trials, cfg: SweepConfig, space: Space) ->
         return not trials.time_is_up
     if kind in ("won", "measured_again"):
         return not trials.open_jobs() and _is_final(event, finals(trials, cfg))
-    if trials.is_final or trials.time_is_up:
+    if trials.finals_have_begun or trials.time_is_up:
         return False
     if kind == "asked":
         return _is_asked(event, trials, cfg, space)

@@ -6,9 +6,9 @@ from rlrun.sweep.trials import WORST, Trials
 
 
 def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
-    """Returns the event that starts the best trials on fresh seeds, or the one that names the winner, or None if there
-    is no winner."""
-    if trials.is_final:
+    """Returns the next event after the search: the one that starts the best trials on fresh seeds, then the one that
+    names the winner. Returns None if there is no winner."""
+    if trials.finals_have_begun:
         return winner(trials)
     best = trials.best()
     if not best:
@@ -20,7 +20,10 @@ def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
 
 
 def winner(trials: Trials) -> Event | None:
-    """Returns the event that names the winner: the best score on fresh seeds. None if a run of each trial failed."""
+    """Returns the event that names the winner, the trial with the best score on fresh seeds.
+
+    Returns None if a run on fresh seeds failed in every trial that was measured again.
+    """
     scores = []
     for trial in trials.trials:
         score = trial.fresh_score()
@@ -33,7 +36,7 @@ def winner(trials: Trials) -> Event | None:
 
 def without_winner(trials: Trials) -> str:
     """Returns why a sweep that has ended has no winner."""
-    if not trials.is_final:
+    if not trials.finals_have_begun:
         return "no trial has a score"
     run, why = next(failure for trial in trials.trials if trial.fresh_seeds for failure in trial.failures.items())
     return f"no winner, because runs of all the best trials failed on fresh seeds ({run}: {why})"

@@ -27,7 +27,7 @@ class Population:
         trials = self.trials
         if trials.winner is not None or trials.open_jobs():
             return None
-        if trials.time_is_up or trials.is_final:
+        if trials.time_is_up or trials.finals_have_begun:
             return finals(trials, self.cfg)
         if not len(trials):
             return self.asked()

@@ -18,9 +18,9 @@ class Standing:
     trial: Trial
     rung: int | None  # the highest rung with a score
     score: float | None  # at that rung
-    fresh: float | None  # score on fresh seeds; None without one, or if a run failed
+    fresh: float | None  # score on fresh seeds; None until all runs on them have ended, or if one failed
     seconds: float  # training time up to that rung, mean over runs
-    state: str  # winner, failed, measured again, open, trained, or paused
+    state: str  # winner, failed, open (a job is to be run), measured again, trained (to the last rung), or paused
     is_whole: bool  # whether that rung is the last
 
     @property
@@ -40,7 +40,7 @@ def ranked(trials: Trials, found: Sequence[Standing]) -> list[Standing]:
 
 
 def shown(trials: Trials) -> list[Standing]:
-    """Returns the trials that tables and pictures show: best first, then those without a score."""
+    """Returns the trials that tables and pictures show, at most MOST_SHOWN: best first, then those without a score."""
     found = standings(trials)
     return [*ranked(trials, found), *(one for one in found if one.score is None)][:MOST_SHOWN]
 
@@ -48,16 +48,12 @@ def shown(trials: Trials) -> list[Standing]:
 def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
     rung = None
     score = None
-    if not trial.failed:
-        for candidate in range(trial.rung, -1, -1):
-            score = trial.score(candidate)
-            if score is not None:
-                rung = candidate
-                break
-    seconds = [0.0]
-    if rung is not None:
+    mean = 0.0
+    highest = trial.highest_score()
+    if highest is not None:
+        rung, score = highest
         seconds = [trial.results[job].seconds for job in trial.jobs(rung)]
-    mean = sum(seconds) / len(seconds)
+        mean = sum(seconds) / len(seconds)
     fresh = trial.fresh_score()
     if fresh == WORST:
         fresh = None
@@ -81,11 +77,13 @@ def _state(trial: Trial, trials: Trials, is_open: bool) -> str:
 def last_results(trial: Trial) -> Mapping[str, Result]:
     """Returns the result of each run of the search at its highest rung, by folder.
 
-    Runs that an exploit has replaced are left out; the copy of the other trial's run holds the whole learning curve.
+    Runs that an exploit has replaced by a copy of another trial's run are left out, because the copy holds the whole
+    learning curve. Runs on fresh seeds are left out too.
     """
     found: dict[str, Result] = {}
     for job in sorted(trial.results, key=lambda job: job.rung):
-        if job.seed < FRESH and job.branch == len(trial.branches):
+        is_of_search = job.seed < FRESH
+        if is_of_search and job.branch == len(trial.branches):
             found[job.folder] = trial.results[job]
     return found
 

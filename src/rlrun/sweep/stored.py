@@ -51,7 +51,7 @@ class Stored:
             return "running"
         if trials.open_jobs():
             return "interrupted"
-        if trials.is_final:
+        if trials.finals_have_begun:
             has_ended = winner(trials) is None
         else:
             has_ended = not trials.best() and (trials.time_is_up or len(trials) >= self.planned)

@@ -38,7 +38,7 @@ class Study:
         waiting = self.trials.open_jobs()
         if waiting and (self.generation or len(waiting) >= self.cfg.workers):
             return None
-        if self.trials.is_final:
+        if self.trials.finals_have_begun:
             return None if waiting else finals(self.trials, self.cfg)
         if self.trials.time_is_up:
             return finals(self.trials, self.cfg)

@@ -134,8 +134,16 @@ class Trial:
             return None
         return self.score_of(jobs)
 
+    def highest_score(self) -> tuple[int, float] | None:
+        """Returns (rung, score) of the highest rung with a score, or None if there is none or the trial has failed."""
+        for rung in range(self.rung, -1, -1):
+            score = self.score(rung)
+            if score is not None and score > WORST:
+                return rung, score
+        return None
+
     def fresh_score(self) -> float | None:
-        """Returns the score on fresh seeds, or None if there are none or not all their jobs have a result."""
+        """Returns the score on fresh seeds, WORST if a run on them failed, or None until all have a result."""
         jobs = self.fresh_jobs()
         if any(job.folder in self.failures for job in jobs):
             return WORST
@@ -161,7 +169,7 @@ class Trials:
         self.trials: list[Trial] = []
         self.winner: int | None = None
         self.time_is_up = False  # of the search; only runs on fresh seeds still start
-        self.is_final = False  # the search has ended, and the best trials train on fresh seeds
+        self.finals_have_begun = False  # then the search has ended, and the best trials train on fresh seeds
         self.seconds = 0.0  # time that drivers had worked at the last event
         self._best: list[Trial] | None = None  # None until `best` is called after an event
 
@@ -223,7 +231,7 @@ class Trials:
             case "measured_again":
                 trial.rung = self.last_rung
                 trial.fresh_seeds = event["seeds"]
-                self.is_final = True
+                self.finals_have_begun = True
 
     def open_jobs(self) -> list[RungJob]:
         """Returns the jobs that are still to be run, those at the highest rung first, then by trial and seed."""
@@ -245,11 +253,10 @@ class Trials:
             return self._best
         found = []
         for trial in self.trials:
-            for rung in range(trial.rung, -1, -1):
-                score = trial.score(rung)
-                if score is not None and score > WORST:
-                    found.append((-rung, -score, -trial.tie_break(rung), trial.number))
-                    break
+            highest = trial.highest_score()
+            if highest is not None:
+                rung, score = highest
+                found.append((-rung, -score, -trial.tie_break(rung), trial.number))
         self._best = [self.trials[number] for *_, number in sorted(found)]
         return self._best
 
