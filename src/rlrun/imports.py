@@ -70,11 +70,11 @@ _code: dict[str, Code] = {}  # key: name of the module
 
 
 class Neighbours:
-    """Finds modules in the folder of a module that the user named, for import statements of the modules there.
+    """Finds modules in the folder of a module that the user named, for import statements in modules of that folder.
 
-    Even an import within a method then works as it does under `python`. Imports by rlrun, by libraries, or by modules
-    of other folders do not search these folders. It is the last of Python's finders, so installed modules take
-    precedence.
+    Such an import works at any time, even within a method, as it does if Python runs a file of the folder. Imports by
+    rlrun, by libraries, and by modules of other folders do not search the folder. This finder is the last one, so
+    installed modules take precedence.
     """
 
     folders: ClassVar[set[str]] = set()  # those of the modules that the user named and that are not installed
@@ -106,7 +106,7 @@ class Neighbours:
 
 
 def _importer() -> str:
-    """Returns the name of the module whose import is in progress, or of its top-level package."""
+    """Returns the top-level package (or the module) in which the import statement in progress stands; "" if unknown."""
     frame: FrameType | None = sys._getframe(2)  # the caller of `find_spec`, which calls this function
     while frame is not None:
         name = str(frame.f_globals.get("__name__")).partition(".")[0]
@@ -217,7 +217,10 @@ def reference_of(module: str) -> str | None:
 
 
 def traced(error: BaseException) -> str:
-    """Returns an exception as one line, followed by the innermost line of the user's code in the traceback, if any."""
+    """Returns an exception as one line, which ends with the place in a module that the user named, if there is one.
+
+    That is the innermost place in the traceback.
+    """
     frames = [(str(frame.f_globals.get("__name__")), number) for frame, number in walk_tb(error.__traceback__)]
     own = [(name, number) for name, number in frames if reference_of(name) is not None]
     if not own:
@@ -260,7 +263,7 @@ def missing(error: ModuleNotFoundError) -> str:
 
 
 def advice(module: str) -> str:
-    """Returns `; pip install <project>` for a module of a known project, else ""."""
+    """Returns advice about a module that is not installed, such as `; pip install minigrid`; "" for unknown modules."""
     package = module.partition(".")[0]
     if package == MULTI_AGENT:
         return "; PettingZoo's environments are for several agents, which rlrun does not train"
@@ -273,7 +276,11 @@ def advice(module: str) -> str:
 
 
 def _package_advice(reference: str, error: BaseException) -> str:
-    """Returns how to name a file of a package whose import failed because it was named by its path, else ""."""
+    """Returns advice about a failed import, or "".
+
+    A file that is a part of a package cannot import the package if it is named by its path, only if it is named as a
+    module.
+    """
     if not is_path(reference) or not isinstance(error, ImportError):
         return ""
     file = _file(reference)
@@ -283,7 +290,8 @@ def _package_advice(reference: str, error: BaseException) -> str:
     package = module.parent
     while (package.parent / "__init__.py").is_file():
         package = package.parent
-    if error.name != package.name and "relative import" not in str(error):
+    imports_package = error.name == package.name or "relative import" in str(error)
+    if not imports_package:
         return ""
     name = ".".join(module.relative_to(package.parent).parts)
     return f"; it is a part of a package: name it {name} in place of {reference}, in the folder {package.parent}"
@@ -333,14 +341,17 @@ def _from_file(path: str, key: str) -> ModuleType:
 
 
 def _executed(file: Path, name: str, key: str) -> ModuleType:
-    """Executes a file and returns its module. The file can import modules in its folder."""
+    """Returns the module of a file, which is executed unless it has been imported already.
+
+    The file can import modules in its folder.
+    """
     if not name.isidentifier():
         raise ConfigError(f"{key}: {file}: {name!r} cannot be the name of a module; use letters, digits and _")
     other = other_of(name, file)
     if other is not None:
         raise ConfigError(f"{key}: {file} has the name of another module, {other}; rename the file")
     present = sys.modules.get(name)
-    if present is not None and _origin(present) is not None:
+    if present is not None and _origin(present) is not None:  # of this file, as `other_of` has found no other
         return present
     folders = None
     if file.name == "__init__.py":
@@ -359,7 +370,7 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
 
 
 def other_of(name: str, file: Path) -> str | None:
-    """Returns the file of another module with this name, or None if there is no module besides that of `file`."""
+    """Returns the origin of another module with this name: its file, or `built-in`; None if only `file` has the name."""
     spec = _spec(name)
     origin = None
     if name in sys.modules:

@@ -248,9 +248,9 @@ class Contents:
 
         Raises ConfigError for an unknown part, or for keys that the part does not have.
         """
-        around = part.around()
+        chosen_parts = part.chosen_parts()
         faults: list[str] = []
-        for section, settings in around.items():
+        for section, settings in chosen_parts.items():
             name = settings["name"]
             place = f"{part.file.name}: {section}"
             known = sources.options(f"algo.{section}", self.folders)
@@ -260,9 +260,9 @@ class Contents:
         if faults:
             raise ConfigError(*faults)
         chosen = []
-        for section, settings in around.items():
+        for section, settings in chosen_parts.items():
             chosen.append({f"{section}@algo.{section}": settings.pop("name")})
-        return Content(part.file, WHOLE, ["_parts", *chosen, "_self_"], {"algo": values | around})
+        return Content(part.file, WHOLE, ["_parts", *chosen, "_self_"], {"algo": values | chosen_parts})
 
 
 @cache

@@ -1,6 +1,7 @@
 """Reads what a Python file of the user registers: names, settings with defaults, comments. Imports nothing.
 
-A part needs no YAML file if its Config has defaults, or if a YAML file with the name of the Python file lies beside it.
+Such a part needs no YAML file in a folder like `conf`: its values are the defaults of its Config, or those of a YAML
+file that lies beside the Python file and has its name.
 """
 
 import ast
@@ -19,7 +20,8 @@ from rlrun.errors import ConfigError, undecodable
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
 MOST_BYTES = 1 << 20  # of a Python file
-AROUND = {"loop": "onpolicy", "buffer": "replay"}  # class attributes of an algorithm that choose parts; example names
+# class attributes with which an algorithm chooses parts, each a section of `algo`; with a name for messages
+CHOSEN_PARTS = {"loop": "onpolicy", "buffer": "replay"}
 
 
 class Declared(NamedTuple):
@@ -32,9 +34,10 @@ class Declared(NamedTuple):
 
     @property
     def page(self) -> Path | None:
-        """The YAML file of this part, beside the Python file with the same name; None if there is none.
+        """The YAML file with the values of this part, beside the Python file with the same name; None if there is none.
 
-        It belongs to the algorithm of the Python file, or to the first part if no algorithm is registered.
+        The file belongs to the algorithm of the Python file, or to its first part if it registers no algorithm. Raises
+        ConfigError if its name ends in .yml.
         """
         parts = declared(self.file)
         owner = next((part for part in parts if part.group == "algo"), parts[0])
@@ -47,9 +50,10 @@ class Declared(NamedTuple):
 
     @property
     def name_key(self) -> str | None:
-        """The key of its name in its YAML file, or None if the name is that of a section, as for a logger.
+        """The key that holds the name of this part in its YAML file.
 
-        The file of an algorithm holds keys of the whole config.
+        It is `algo.name` for an algorithm, whose file holds keys of the whole config, and None for a logger, whose name
+        is that of its section.
         """
         if self.group == "logger":
             return None
@@ -76,13 +80,13 @@ class Declared(NamedTuple):
                 found[key] = self._literal(setting.value, key)
         return found
 
-    def around(self) -> dict[str, dict[str, Any]]:
-        """Returns the sections that an algorithm chooses by the class attributes `loop` and `buffer`.
+    def chosen_parts(self) -> dict[str, dict[str, Any]]:
+        """Returns the sections of `algo` that an algorithm sets by its class attributes `loop` and `buffer`.
 
         Raises ConfigError if there is no loop or if a section is not a literal dict with a name.
         """
         found = {}
-        for part, example in AROUND.items():
+        for part, example in CHOSEN_PARTS.items():
             for value in _assigned(self.node, part):
                 section = self._literal(value, part)
                 is_section = isinstance(section, dict) and "name" in section
@@ -99,12 +103,12 @@ class Declared(NamedTuple):
     def written(self) -> Iterator[tuple[str, str, object]]:
         """Yields place, key and value of the defaults in the Config of an algorithm, and of its `loop` and `buffer`.
 
-        Leaves out values that are computed.
+        Leaves out values that are computed, which cannot be known without an import.
         """
         for setting in _config(self.node) or ():
             if isinstance(setting, ast.AnnAssign) and setting.value is not None:
                 yield from self._plain(setting.value, _key(setting))
-        for part in AROUND:
+        for part in CHOSEN_PARTS:
             for value in _assigned(self.node, part):
                 yield from self._plain(value, part)
 
@@ -146,14 +150,19 @@ def classes(file: Path) -> list[str]:
     return [node.name for node in _tree(file).body if isinstance(node, ast.ClassDef)]
 
 
+def registered_group(group: str) -> str:
+    """Returns the name with which parts of a group register: `buffer` for the key `algo.buffer` or the folder of it."""
+    return re.split("[./]", group)[-1]
+
+
 def find(group: str, name: str, files: list[Path]) -> Declared | None:
     """Returns the class of this name in the first file that registers it, or None if no file does.
 
-    group: the folder in `conf` for YAML files of the group, such as `algo/buffer`; only its last name counts.
+    group: the folder in `conf` for YAML files of the group, such as `algo/buffer`.
     """
     for file in files:
         for part in declared(file):
-            if part.group == group.rpartition("/")[2] and part.name == name:
+            if part.group == registered_group(group) and part.name == name:
                 return part
     return None
 
@@ -161,9 +170,9 @@ def find(group: str, name: str, files: list[Path]) -> Declared | None:
 def only(file: Path, path: str, group: str) -> str:
     """Returns the name of the only class that a file registers in a group. Raises ConfigError for any other number.
 
-    group: the key that the user typed, such as `algo.buffer`; parts register with its last name.
+    group: the key that the user typed, such as `algo.buffer`.
     """
-    registered = group.rpartition(".")[2]
+    registered = registered_group(group)
     names = [part.name for part in declared(file) if part.group == registered]
     if not names:
         hint = f'@register("{registered}", "{file.stem}")'
@@ -195,7 +204,7 @@ def meanings(file: Path) -> dict[str, str]:
             rest = line[setting.end_col_offset or 0 :].decode()
             found[prefix + _key(setting)] = rest.partition("#")[2].strip()
         if part.group == "algo":
-            for section in AROUND:
+            for section in CHOSEN_PARTS:
                 found |= {f"algo.{section}.{key}": "" for key in _keys_of(part.node, section)}
     return found
 
@@ -216,7 +225,10 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _text(file: Path) -> str:
-    """Returns the text of a Python file, whose first lines may name its encoding. Raises the errors of decoding."""
+    """Returns the text of a Python file, whose first lines may name its encoding.
+
+    Raises ConfigError if the file is too large, UnicodeDecodeError or SyntaxError if it cannot be decoded.
+    """
     with file.open("rb") as opened:
         text = opened.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
@@ -248,7 +260,7 @@ def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:
 
 
 def _is_constant(line: ast.AnnAssign | ast.Assign) -> bool:
-    """Returns whether a line of a Config is a class attribute of its own, and not a setting or one without a type."""
+    """Returns whether a line of a Config is a constant. Other lines are settings; one without a type is an error."""
     if isinstance(line, ast.Assign):
         return CONSTANT.match(_key(line)) is not None
     return _key(line).startswith("_") or CLASS_VAR.match(ast.unparse(line.annotation)) is not None

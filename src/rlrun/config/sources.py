@@ -196,7 +196,7 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
         found = _options_in(folder, group) | found
     for file in python_files(where):
         for part in declared.declared(file):
-            if part.group == group.rpartition(".")[2]:
+            if part.group == declared.registered_group(group):
                 found.setdefault(part.name, part.page or file)
     return dict(sorted(found.items()))
 
