@@ -370,7 +370,7 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
 
 
 def other_of(name: str, file: Path) -> str | None:
-    """Returns the origin of another module with this name: its file, or `built-in`; None if only `file` has the name."""
+    """Returns the origin of another module with this name, which is its file or `built-in`; None if there is none."""
     spec = _spec(name)
     origin = None
     if name in sys.modules:

@@ -82,7 +82,8 @@ def test_compare_counts_the_longer_run_without_a_common_step(tmp_path: Path) -> 
     found = compare(read([tmp_path])[0])
     cell = found.cells["ppo", "CartPole-v1"]
     assert (cell.horizon, cell.final.tolist(), cell.best.tolist()) == (8000, [4.0], [4.0])
-    assert found.uncounted == {tmp_path / "a": "evaluated only at step 2,000, no step in common with the runs that count"}
+    reason = "evaluated only at step 2,000, no step in common with the runs that count"
+    assert found.uncounted == {tmp_path / "a": reason}
 
 
 def test_compare_leaves_out_steps_beyond_float_precision(tmp_path: Path) -> None:

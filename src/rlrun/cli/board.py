@@ -16,7 +16,7 @@ HELP = f"""\
 usage: {USAGE}
 
 Starts TensorBoard on http://127.0.0.1:<port> for the runs at or below PATH (default: runs/). Ctrl-C stops it.
-Only this machine can reach TensorBoard; to reach it from another, use ssh -L {DEFAULT_PORT}:127.0.0.1:{DEFAULT_PORT} <host>.
+Only this machine can reach TensorBoard; to reach it from another, use ssh -L <port>:127.0.0.1:<port> <host>.
 port=0 takes a free port."""
 
 PORT = settings.ValueRule("a port, 0 to 65535", lambda value: type(value) is int and 0 <= value < 65536)
