@@ -79,6 +79,10 @@ def test_a_ring_of_another_shape_is_refused(tmp_path):
         snapshot.restore_ring("replay", MemoryRing(50))
     with pytest.raises(SnapshotError, match="replay/obs"):
         snapshot.restore_ring("replay", MemoryRing(100, width=4))
+    wider = MemoryRing(100)
+    wider.data["extra"] = torch.zeros(100)
+    with pytest.raises(SnapshotError, match="replay/extra: is missing in the snapshot, but Field"):
+        snapshot.restore_ring("replay", wider)
     with pytest.raises(SnapshotError, match="rollout: not in this snapshot"):
         snapshot.restore_ring("rollout", MemoryRing(100))
 

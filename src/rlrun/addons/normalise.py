@@ -18,7 +18,7 @@ REWARDS = {"returns": NormaliseRewards, "rewards": StandardiseRewards}
 
 
 def normalisers(cfg: NormalizeConfig, spec: Spec, gamma: float | None) -> list[Addon]:
-    """Returns the add-ons that `env.normalize` asks for. gamma: the discount of the algorithm, None if it has none.
+    """Returns the add-ons that `env.normalize` names. gamma: the discount of the algorithm, None if it has none.
 
     Raises ConfigError if there is nothing to normalise, or no discount.
     """

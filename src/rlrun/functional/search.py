@@ -343,7 +343,7 @@ def halving(considered: int, num_simulations: int) -> tuple[int, ...]:
     """Returns the plan of sequential halving: for each simulation, how many visits the action to try next must have.
 
     All considered actions are tried equally often, then the better half of them, and so on until two remain. The plan
-    names visit counts and not actions, because only the search knows which actions are the better half.
+    names visit counts and not actions, because the better half is found only during the search.
     """
     remaining = max(1, considered)
     num_rounds = max(1, math.ceil(math.log2(remaining)))

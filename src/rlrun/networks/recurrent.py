@@ -200,7 +200,7 @@ class Recurrent(Requires, nn.Module):
             "batch_first": False,
         }
         with warnings.catch_warnings():
-            # cuDNN asks for weights in one piece of memory, but each weight stays a parameter of its own cell
+            # cuDNN needs the weights in one piece of memory, but each weight stays a parameter of its own cell
             warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
             return self.outputs(x, initial, weights, options)
 

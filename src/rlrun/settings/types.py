@@ -42,7 +42,7 @@ Int = Annotated[int, BeforeValidator(_whole)]
 PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 Size = Annotated[PositiveInt, Field(le=2**24)]  # number of rows that are in memory at the same time
-Units = Annotated[PositiveInt, Field(le=2**14)]  # number of units of a layer, of networks, atoms or simulations
+Units = Annotated[PositiveInt, Field(le=2**14)]  # a count, as of the units of a layer, networks, atoms, simulations
 Episodes = Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]  # number of episodes of one evaluation
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]

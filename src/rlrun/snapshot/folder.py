@@ -52,16 +52,16 @@ def write_folder(copy: Copy, path: Path) -> None:
 
     Raises OSError if that fails; the older snapshot then stays.
     """
-    aside = path.with_name(f"{atomic.TEMPORARY}{path.name}")
-    atomic.remove(aside)
-    aside.mkdir()
+    temporary = path.with_name(f"{atomic.TEMPORARY}{path.name}")
+    atomic.remove(temporary)
+    temporary.mkdir()
     try:
-        files = _write_state(copy, aside)
-        blocks = {name: _write_ring(ring, aside / name) for name, ring in copy.rings.items()}
-        _write_manifest(copy, path.name, aside, files, blocks)
-        atomic.replace_folder(aside, path)
+        files = _write_state(copy, temporary)
+        blocks = {name: _write_ring(ring, temporary / name) for name, ring in copy.rings.items()}
+        _write_manifest(copy, path.name, temporary, files, blocks)
+        atomic.replace_folder(temporary, path)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 

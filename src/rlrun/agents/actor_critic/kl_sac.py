@@ -48,7 +48,7 @@ class KLSAC(SAC):
         super().__init__(cfg, spec, parts)
         if self.num_next_steps:
             raise ConfigError(
-                "algo.entropy_reward=every_step: not supported by kl_sac, which knows no priors of the steps within an "
+                "algo.entropy_reward=every_step: not supported by kl_sac, which has no priors of the steps within an "
                 "n-step return; choose bootstrap"
             )
         self.prior = parts.part("prior", cfg.prior, Prior)

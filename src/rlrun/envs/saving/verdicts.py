@@ -133,7 +133,7 @@ def recall(values: object) -> None:
 def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]:
     """Returns what a verdict depends on: `Verdict.versions` and `Verdict.files`.
 
-    These cover everything that this process has imported, and files that an environment's arguments name.
+    These cover all modules that this process has imported, except Python's own, and files that the arguments name.
     """
     versions: dict[str, str] = {}
     named = [value for value in arguments.values() if isinstance(value, str) and os.path.isfile(value)]
