@@ -16,7 +16,7 @@ from rlrun.formats import history
 from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.snapshot.atomic import replace_file
 
-Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "wall_s"
+Row = dict[str, Any]  # a log row: key -> int or float; always has "step", and "wall_s" if rlrun wrote it
 
 GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")  # of metric keys, in their order
 LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
