@@ -43,6 +43,14 @@ def temporary_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_wait_for_the_disk() -> Iterator[None]:
+    """Lets files count as synced at once. Tests of disks that fail, or lose power, replace `os.fsync` themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def shared_toys(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> None:
     """Lets the workers share the toys that they compose."""
     if worker_id != "master":

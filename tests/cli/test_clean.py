@@ -3,7 +3,6 @@
 import errno
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ from rlrun.telemetry.formatting import size
 
 
 @pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def make(path: Path, steps: tuple[int, ...] = (10, 20, 30), best: int = 20) -> Path:

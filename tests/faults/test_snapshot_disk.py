@@ -1,7 +1,6 @@
 """Every system call of a snapshot fails once, or from then on, or is the last of the process: saved data stay."""
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +18,8 @@ ERRORS = (errno.ENOSPC, errno.EIO, errno.EINTR, errno.EROFS, errno.EACCES, errno
 
 
 @pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no test here cuts the power
 
 
 @pytest.fixture

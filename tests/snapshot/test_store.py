@@ -29,9 +29,8 @@ from rlrun.snapshot.store import Store, step_name
 
 
 @pytest.fixture(autouse=True)
-def small_and_quick(monkeypatch):
+def small_segments(monkeypatch):
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no test here cuts the power
 
 
 @pytest.mark.parametrize("total", [0, 1, 15, 16, 17, 99, 100, 101, 1000])
