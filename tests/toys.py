@@ -69,6 +69,12 @@ WITH_OWN_CLASS = [algo for algo in ALGOS if variant_of(algo) is None]
 BY_CLASS = by_default(WITH_OWN_CLASS)
 # For tests of guarantees that a class gives together with its parts.
 BY_PART = by_default((*WITH_OWN_CLASS, *WITH_OWN_PARTS))
+# For tests of what the machinery guarantees: one algorithm of each family in each loop, and each memory.
+OF_FAMILIES = (
+    "a2c", "bc", "cem", "dqn", "iql", "maml", "muzero", "neural_greedy", "nop", "ppo_demos", "ppo_lstm", "ppo_rnd",
+    "q_learning", "r2d2", "recurrent_sac", "sac", "sac_from_data", "svpg", "thompson", "tqc", "vpg",
+)  # fmt: skip
+BY_FAMILY = by_default(OF_FAMILIES)
 MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
 CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
               "parameter_noise_bandit")  # fmt: skip

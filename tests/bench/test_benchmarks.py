@@ -149,6 +149,7 @@ for step in range(10 if theirs >= 0 else 5):
 """
 
 
+@pytest.mark.slow  # it starts a dozen processes that import torch
 def test_libraries_take_turns_between_their_marks_and_updates_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

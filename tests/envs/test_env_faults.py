@@ -146,7 +146,7 @@ def test_more_workers_than_fit_into_memory_are_refused_before_one_starts(monkeyp
         AsyncPool([None] * 4000, 10.0)
 
 
-@pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+@pytest.mark.parametrize("end", ["raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
 def test_workers_end_with_a_run_that_does_not_close_them(config, end):
     script = f"""
         from rlrun.envs.config import EnvConfig

@@ -19,7 +19,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
             "algo.learning_rate": 0.005, "algo.epochs": 4, "algo.minibatch_size": 32, "algo.loop.rollout_steps": 16,
             "env.num_envs": 4, "trainer.total_steps": 100_000,
         },
-        30,
+        15,
     ),
     "dqn": (
         {
@@ -35,7 +35,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
             "algo.loop.warmup_steps": 64, "algo.loop.updates_per_step": 1.0, "algo.loop.batch_size": 32,
             "env.num_envs": 2, "trainer.total_steps": 800,
         },
-        500,
+        300,
     ),
 }  # fmt: skip
 LEARNERS["ppo_composite"] = LEARNERS["ppo"]

@@ -45,15 +45,15 @@ LEARNERS: dict[str, tuple[Values, int]] = {
             "algo.gamma": GAMMA, "algo.learning_rate": 0.01, "algo.epochs": 4, "algo.minibatch_size": 32,
             "algo.loop.rollout_steps": 32, "network.hidden": [16], "env.num_envs": 4, "trainer.total_steps": 100_000,
         },
-        20,
+        10,
     ),
-    "dqn": (VALUE_BASED, 400),
-    "c51": (VALUE_BASED | CATEGORICAL, 400),
-    "qr_dqn": (VALUE_BASED | {"algo.critic.num_quantiles": 8}, 400),
-    "rainbow": (VALUE_BASED | CATEGORICAL, 300),
-    "sac": (ACTOR_CRITIC | SOFT, 500),
-    "discrete_sac": (ACTOR_CRITIC | SOFT, 500),
-    "td3": (ACTOR_CRITIC, 500),
+    "dqn": (VALUE_BASED, 150),
+    "c51": (VALUE_BASED | CATEGORICAL, 150),
+    "qr_dqn": (VALUE_BASED | {"algo.critic.num_quantiles": 8}, 150),
+    "rainbow": (VALUE_BASED | CATEGORICAL, 200),
+    "sac": (ACTOR_CRITIC | SOFT, 200),
+    "discrete_sac": (ACTOR_CRITIC | SOFT, 200),
+    "td3": (ACTOR_CRITIC, 200),
     "cem": (
         {
             "algo.population": 32, "algo.elite_fraction": 0.2, "algo.extra_std": 0.5, "algo.extra_decay_time": 10,
@@ -63,8 +63,8 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     ),
     "cma_es": ({"algo.population": 32, "algo.loop.episodes": 4, "env.num_envs": 32}, 12),
     "openai_es": ({"algo.learning_rate": 0.2, "algo.std": 0.3, "algo.loop.episodes": 4, "env.num_envs": 64}, 60),
-    "muzero": (MODEL, 400),
-    "gumbel_muzero": (MODEL, 200),
+    "muzero": (MODEL, 150),
+    "gumbel_muzero": (MODEL, 120),
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
