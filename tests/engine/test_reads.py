@@ -211,6 +211,24 @@ def test_kernel_whose_values_change_rarely_is_recorded_again_without_limit() -> 
     assert max(map(len, replayed.tapes.values())) == MAX_TAPES
 
 
+def test_container_may_grow_while_its_entries_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a thread or the handler of a signal, such as that of a profiler, may let it."""
+
+    class Grows(type):
+        @property
+        def __module__(cls) -> str:  # which is read for every entry
+            SCALES[str(len(SCALES))] = [1.0]
+            return "elsewhere"
+
+    monkeypatch.setitem(SCALES, "one", Grows("Entry", (), {})())
+    monkeypatch.setitem(SCALES, "two", [1.0])
+    replayed = Taped(lambda x: x * SCALES["a"][0], nn.Module())
+    for _ in range(CALLS):
+        assert replayed(torch.ones(())) == 1.0
+    for name in [name for name in SCALES if name.isdigit()]:
+        del SCALES[name]
+
+
 @pytest.mark.parametrize("change", ["number", "list", "global"])
 def test_kernel_that_changes_a_value_runs_as_written(change: str) -> None:
     module = Reader()

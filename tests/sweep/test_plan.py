@@ -62,7 +62,7 @@ REACHING = [
     ("plugins=[./evil.py]", f"plugins: {CODE} 'plugins=[./evil.py]'"),
     ("+plugins=[evil]", f"plugins: {CODE} 'plugins=[evil]'"),
     ("++plugins=['./evil.py']", f"plugins: {CODE} 'plugins=[./evil.py]'"),
-    ("plugins@algo=[./evil.py],[b]", "several values; a sweep accepts only one"),
+    ("plugins@algo=[./evil.py]", "packages (@) are not used here"),
     ("plugins=[./evil.py],[b]", "several values; a sweep accepts only one"),
     ("env.id=evil:Env", f"env: {CODE} env=evil:Env"),
     ("++env.id='./evil.py:Env'", f"env: {CODE} env=./evil.py:Env"),
@@ -261,7 +261,7 @@ def test_plugin_of_a_stored_sweep_is_not_imported_to_find_its_environment(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('RAN', 'w')\n")
-    folder = swept(tmp_path / "a", "plugins@algo=[./evil.py]")
+    folder = swept(tmp_path / "a", "++plugins=[./evil.py]")
     (folder / SWEEP).write_text((folder / SWEEP).read_text().replace("env=FrozenLake", "env=Unknown-v0"))
     with pytest.raises(ConfigError, match="imports code"):
         stored(folder, [])

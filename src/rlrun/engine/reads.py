@@ -163,7 +163,7 @@ class Reads:
         else:
             self._compare(f"len({name})", len(holder), label)
             entries = holder.items() if isinstance(holder, dict) else enumerate(holder)
-            for key, part in entries:
+            for key, part in [*entries]:  # a copy, because a thread or a signal's handler may change the container
                 self._link(f"{name}[{self._name(key)}]", part, f"{label}[{key!r}]", code)
 
     def _follow_function(self, function: Any, label: str, code: CodeType) -> None:
