@@ -64,7 +64,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     "cma_es": ({"algo.population": 32, "algo.loop.episodes": 4, "env.num_envs": 32}, 12),
     "openai_es": ({"algo.learning_rate": 0.2, "algo.std": 0.3, "algo.loop.episodes": 4, "env.num_envs": 64}, 60),
     "muzero": (MODEL, 150),
-    "gumbel_muzero": (MODEL, 120),
+    "gumbel_muzero": (MODEL, 200),
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
