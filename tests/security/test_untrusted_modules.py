@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from faults.rows.processes import Child
 
+from rlrun import imports
 from rlrun.cli import main
 
 SMALL = ["preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.loop.rollout_steps=10", "trainer.total_steps=20",
@@ -98,6 +100,13 @@ def test_module_that_only_a_library_imported_does_not_count_as_typed(
     assert main(["resume", str(hostile), "total_steps=40"]) == 2
     refusal = f"error: {hostile}: needs code of its own; if you trust it, add plugins=[{module}]"
     assert capsys.readouterr().err.splitlines() == [refusal]
+
+
+def test_modules_of_installed_plugins_count_as_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = EntryPoint("mine", "json.decoder:JSONDecoder", imports.PLUGINS)
+    monkeypatch.setattr(imports, "installed_plugins", lambda: EntryPoints([plugin]))
+    assert imports.typed_again("json.decoder") == "json.decoder"
+    assert imports.typed_again("json.not_imported") is None and imports.typed_again("gymnasium") is None
 
 
 def test_a_branch_imports_no_module_either(
