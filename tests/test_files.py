@@ -1,5 +1,6 @@
 """Files of runs and sweeps: limits of lines, folders, and refused kinds of files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,10 @@ def test_folder_in_place_of_a_file_is_refused_in_one_sentence(tmp_path: Path) ->
     with pytest.raises(ConfigError) as refused:
         files.read(tmp_path, limit=1)
     assert str(refused.value) == f"{tmp_path}: is a folder, but must be a file"
+
+
+def test_created_file_can_be_read_by_everyone_and_written_by_its_owner(tmp_path: Path) -> None:
+    os.close(files.open_descriptor(tmp_path / "new", os.O_CREAT | os.O_WRONLY))
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o644 & ~umask

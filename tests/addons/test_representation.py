@@ -158,6 +158,12 @@ def test_representation_without_unroll_is_an_autoencoder() -> None:
     torch.testing.assert_close(metrics["loss/representation_obs"], loss)
 
 
+def test_latent_state_of_stacked_frames_is_no_stack() -> None:
+    frames = Box(0, 255, (4, 36, 36), np.uint8)
+    spec = Spec(frames, Discrete(2), num_envs=2, frame_stack=4)
+    assert part(spec).spec(spec).frame_stack == 1
+
+
 def test_representation_keeps_the_action_mask() -> None:
     spec = Spec(Dict({"x": Discrete(5), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
     model = part(spec)

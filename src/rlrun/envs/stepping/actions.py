@@ -79,8 +79,6 @@ class Actions:
         if actions.dtype.kind == "f" and self.native.dtype.kind != "f":
             actions = np.rint(actions)
         actions = actions.astype(self.native.dtype)  # always a copy, because environments may write to their actions
-        if actions.ndim == len(self.native.shape) + 1:
-            return actions
         return actions.reshape(-1, *self.native.shape)
 
     def from_native(self, actions: Any) -> np.ndarray:
