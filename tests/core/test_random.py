@@ -52,15 +52,16 @@ def test_random_stream_draws_are_in_range(high: int) -> None:
     assert abs(normal.mean()) < 0.05 and abs(normal.std() - 1) < 0.05
 
 
-@pytest.mark.parametrize("draw", ["normal", "uniform", "integers"])
+@pytest.mark.parametrize("draw", ["normal", "uniform", "integers", "gamma"])
 def test_random_stream_split_rows_are_seeded_by_name(draw: str) -> None:
     def rows(names: str, after: int = 0) -> torch.Tensor:
         stream = Stream(0, "act")
         stream.normal(after)
         for row, name in enumerate(names):
             stream.split(row, name)
-        given = (7,) if draw == "integers" else ()
-        drawn = torch.stack([getattr(stream, draw)(*given, len(names), 5) for _ in range(2)])
+        shape = (len(names), 5)
+        arguments: dict[str, tuple[object, ...]] = {"integers": (7, *shape), "gamma": (torch.ones(shape),)}
+        drawn = torch.stack([getattr(stream, draw)(*arguments.get(draw, shape)) for _ in range(2)])
         before = stream.generator.get_state()
         stream.join()
         assert torch.equal(stream.generator.get_state(), before)

@@ -30,7 +30,7 @@ class Stream(nn.Module):
         self.device = self.generator.device
         self.seed = seed
         self.generator.manual_seed(seed_for(seed, name))
-        self.rows: dict[int, torch.Generator] = {}
+        self.rows: dict[int, torch.Generator] = {}  # between `split` and `join`: the generator of each row of a sample
 
     def normal(self, *shape: int) -> Tensor:
         return self._draw(torch.randn, shape)
@@ -41,7 +41,10 @@ class Stream(nn.Module):
 
     def gamma(self, shape: Tensor) -> Tensor:
         """Returns one draw from Gamma(shape, rate 1) for each entry of `shape`."""
-        return fused.gamma(shape, generator=self.generator)
+        if not self.rows:
+            return fused.gamma(shape, generator=self.generator)
+        rows = [fused.gamma(row_shape, generator=self.rows[row]) for row, row_shape in enumerate(shape)]
+        return torch.stack(rows)
 
     def integers(self, high: int, *shape: int, low: int = 0) -> Tensor:
         """Returns integers in [low, high)."""
@@ -52,13 +55,13 @@ class Stream(nn.Module):
         return -(-self.uniform(*shape).clamp(min=1e-20).log()).log()
 
     def permutation(self, n: int) -> Tensor:
+        """Returns the integers from 0 to n - 1 in random order. `split` has no effect on it."""
         return torch.randperm(n, generator=self.generator, device=self.device)
 
     def split(self, row: int, name: str) -> None:
         """Gives this row of every sample its own generator, seeded by `name`, until `join` is called.
 
-        Rows must be split in order, beginning with 0, and samples must then have at most as many rows as were split.
-        The generator of the stream itself is not used until `join`.
+        Every row of a sample must have been split before the sample is drawn.
         """
         seed = seed_for(self.seed, f"{self.name} {name}")
         self.rows[row] = torch.Generator(self.device).manual_seed(seed)
@@ -87,7 +90,7 @@ class Stream(nn.Module):
 @contextmanager
 def reseeded(module: nn.Module, name: str) -> Iterator[None]:
     """A context in which the streams of a module are seeded by `name`. At its end, their earlier state is restored."""
-    streams = [part for part in module.modules() if isinstance(part, Stream)]
+    streams = [child for child in module.modules() if isinstance(child, Stream)]
     # only states are exchanged, because recordings hold the generators
     kept = [stream.generator.get_state() for stream in streams]
     try:
