@@ -114,6 +114,14 @@ def test_demos_follow_schedules_of_rho_and_phi() -> None:
         demos.follow_schedules()
 
 
+@pytest.mark.parametrize("forged", [{"rho": 1.0}, {"phi": 0.9}, {"rho": 2.0, "phi": -1.5}, {"base_rho": -1.0}])
+def test_demos_refuse_probabilities_of_a_snapshot_that_would_never_draw_none(forged: dict[str, float]) -> None:
+    demos = buffer()
+    demos.set_extra_state(demos.get_extra_state() | forged)
+    with pytest.raises(RunError, match="must be less than 1"):
+        demos.follow_schedules()
+
+
 def test_demos_evict_failures_of_lowest_value_then_longest_successes() -> None:
     demos = buffer(reward_threshold=1.0)
     demos.begin([demo(*[0.0] * 9, 1.0)], [])  # the longest, but given

@@ -98,14 +98,16 @@ class Demos(nn.Module):
     def follow_schedules(self) -> None:
         """Adds to rho and phi what their schedules have changed since the last call.
 
-        Raises RunError if the scheduled values sum to 1 or more, because every draw would then be a demonstration.
+        Raises RunError if they sum to 1 or more, by the schedules or in an untrusted snapshot: every draw would then be
+        a demonstration, and the loop draws until there is none.
         """
         rho, phi = float(self.cfg.rho), float(self.cfg.phi)
-        if rho + phi >= 1:
-            raise RunError(f"algo.buffer.rho + algo.buffer.phi = {rho + phi:g}: must be less than 1")
         self.rho += rho - self.base_rho
         self.phi += phi - self.base_phi
         self.base_rho, self.base_phi = rho, phi
+        highest = max(rho + phi, self.rho, self.rho + self.phi)
+        if highest >= 1:
+            raise RunError(f"algo.buffer.rho + algo.buffer.phi = {highest:g}: must be less than 1")
 
     def draw(self) -> Demo | None:
         """Returns a random demonstration to replay, packed, or None to replay nothing.
@@ -196,13 +198,13 @@ def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:
     if not demos:
         return None
     cumulative = weight.cumsum(0)
-    point = uniform * float(weight.sum())
-    place = int(torch.searchsorted(cumulative, point, right=True))
-    return demos[min(place, len(demos) - 1)]
+    threshold = uniform * float(weight.sum())
+    chosen = int(torch.searchsorted(cumulative, threshold, right=True))
+    return demos[min(chosen, len(demos) - 1)]  # rounding may put the threshold at the total
 
 
 def priorities(values: list[float], alpha: float) -> Tensor:
-    """Returns values^alpha, after negative values are shifted to at least 0 and all are scaled to at most 1.
+    """Returns values^alpha, after all values are shifted so that none is negative, and scaled to at most 1.
 
     If all shifted values are 0, all priorities are 1.
     """
@@ -227,4 +229,4 @@ def cut(demo: Demo, steps: int) -> Demo:
 
 
 def _head(tree: object, rows: int) -> Any:
-    return mapped(lambda part: part[:rows].clone(), tree)
+    return mapped(lambda values: values[:rows].clone(), tree)
