@@ -163,6 +163,15 @@ def test_rnd_view_standardises_the_newest_frame() -> None:
     torch.testing.assert_close(view(obs), (expected * 255 / 5).float(), rtol=1e-4, atol=1e-3)
 
 
+def test_rnd_view_keeps_the_newest_of_stacked_colour_images() -> None:
+    space = Box(0, 255, (4, 36, 40, 3), np.uint8)  # [frames, height, width, channels]
+    view = RndInputs(space, frame_stack=4, clip=5.0)
+    obs = torch.randint(256, (5, 2, 4, 36, 40, 3), dtype=torch.uint8)
+    view.add(obs, torch.ones(5, 2))
+    assert view(obs).shape == (5, 2, *view.space.shape) == (5, 2, 1, 36, 40, 3)
+    assert torch.equal(view.newest_frame(obs), obs[:, :, 3:])
+
+
 def test_rnd_view_standardises_entries_of_a_dict() -> None:
     space = Dict({"obs": Box(-np.inf, np.inf, (3,), np.float32), "goal": Discrete(4), "action_mask": Box(0, 1, (2,))})
     view = RndInputs(space, frame_stack=1, clip=5.0)

@@ -4,6 +4,7 @@ As in the paper, the input is the newest frame of stacked images, and boxes are 
 paper, no random agent collects observations for the initial statistics: they start with the first rollout.
 """
 
+from types import EllipsisType
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class RndInputs(nn.Module):
         super().__init__()
         self.space = space
         self.clip = clip
-        self.newest: slice | None = None  # channels of the newest frame; None: the whole observation
+        self.newest: slice | None = None  # the newest frame, in the first dimension of the space; None: all of it
         self.parts: Any = nn.ModuleDict()  # one view for each entry of a Dict
         self.standardises = isinstance(space, spaces.Box)
         if isinstance(space, spaces.Dict):
@@ -95,13 +96,13 @@ class RndInputs(nn.Module):
     def _add_moments(self, frame_stack: int) -> None:
         space = self.space
         if frame_stack > 1 and is_image(space):
-            channels = space.shape[0] // frame_stack
-            self.newest = slice(-channels, None)
+            frame_length = space.shape[0] // frame_stack
+            self.newest = slice(-frame_length, None)
             self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
-        self.unit = 1.0  # factor of standardised observations
+        self.output_scale = 1.0  # factor of standardised observations
         if is_image(self.space):
-            # networks divide images by `largest_byte`, so their input is from -1 to 1
-            self.unit = largest_byte(self.space) / self.clip
+            # networks divide images by `largest_byte`, so their input is then from -1 to 1
+            self.output_scale = largest_byte(self.space) / self.clip
         self.statistics = Statistics(self.space.shape)
 
     def add(self, obs: Any, weight: Tensor) -> None:
@@ -128,10 +129,12 @@ class RndInputs(nn.Module):
         scale = (moments.var + 1e-8).rsqrt()
         standardised = (self.newest_frame(obs) - moments.mean) * scale
         clipped = standardised.clamp(-self.clip, self.clip)
-        return (clipped * self.unit).to(torch.float32)
+        return (clipped * self.output_scale).to(torch.float32)
 
     def newest_frame(self, obs: Tensor) -> Tensor:
-        """Returns stacked images [..., channels, height, width] without their older frames."""
+        """Returns stacked images [..., *space] without their older frames, which come first in the space."""
         if self.newest is None:
             return obs
-        return obs[..., self.newest, :, :]
+        other_dims = [slice(None)] * (len(self.space.shape) - 1)
+        where: tuple[EllipsisType | slice, ...] = (..., self.newest, *other_dims)
+        return obs[where]
