@@ -148,6 +148,19 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     assert read("data", tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)
 
 
+def test_a_folder_of_supplementary_data_sets_may_be_created_later(
+    build: Build, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = tmp_path / "others"
+    loop = deep_sea(build, **{"algo.buffer.save_every": 1, "algo.buffer.supplementary": str(others)})
+    assert f"algo.buffer.supplementary={others}: there is no such folder yet" in caplog.text
+    train(loop, 1)
+    others.mkdir()
+    write(others / "more-v0", [dive(loop)], loop.env)
+    train(loop, 2)
+    assert loop.read == ["more-v0"]
+
+
 def test_the_best_are_saved_every_save_every_updates(build: Build, tmp_path: Path) -> None:
     changes = {"algo.buffer.save_every": 3, "algo.buffer.save_to": str(tmp_path / "best-v0")}
     loop = deep_sea(build, **changes)

@@ -34,8 +34,12 @@ class Demonstrations(OnPolicy):
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
         self.read: list[str] = []  # names of the supplementary data sets that were read
-        if self.buffer.cfg.save_to:
-            check_replaceable(f"algo.buffer.save_to={self.buffer.cfg.save_to}", Path(self.buffer.cfg.save_to))
+        cfg = self.buffer.cfg
+        if cfg.save_to:
+            check_replaceable(f"algo.buffer.save_to={cfg.save_to}", Path(cfg.save_to))
+        if cfg.supplementary and not Path(cfg.supplementary).is_dir():
+            line = "algo.buffer.supplementary=%s: there is no such folder yet; it is searched once it exists"
+            logging.getLogger(__name__).warning(line, cfg.supplementary)
 
     def begin(self) -> None:
         super().begin()
@@ -44,12 +48,12 @@ class Demonstrations(OnPolicy):
         cfg = self.buffer.cfg
         self.buffer.begin(self.load("algo.buffer.given", cfg.given), self.load("algo.buffer.own", cfg.own))
 
-    def load(self, key: str, place: str | None) -> list[Demo]:
-        """Returns the episodes of the data set at `place`, or [] for None."""
-        if place is None:
+    def load(self, key: str, data: str | None) -> list[Demo]:
+        """Returns the episodes of the data set `data`, or [] for None. key: the setting that names the data set."""
+        if data is None:
             return []
-        self.digests |= digests(key, place)
-        return read(key, place, self.env, self.buffer.cfg.data_env)
+        self.digests |= digests(key, data)
+        return read(key, data, self.env, self.buffer.cfg.data_env)
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
         demos = self.draw(rollout)
@@ -89,8 +93,8 @@ class Demonstrations(OnPolicy):
         if not demos:
             return None
         rows = joined([transitions(self.buffer.restored(demo)) for demo in demos])
-        episodes = mapped(lambda part: part.unsqueeze(1), rows)  # one line of all episodes
-        extras = mapped(lambda part: part.squeeze(1), self.addons.replay(episodes))
+        episodes = mapped(lambda x: x.unsqueeze(1), rows)  # [steps, 1, ...]: one time line of all episodes
+        extras = mapped(lambda x: x.squeeze(1), self.addons.replay(episodes))
         return rows | extras
 
     def refresh(self, demos: list[Demo], value: Tensor) -> None:
@@ -107,19 +111,19 @@ class Demonstrations(OnPolicy):
         ended = rollout["terminated"] | rollout["truncated"]
         kept = {key: dense(rollout[key]) for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
         kept["value"] = value
-        for env, parts in enumerate(self.open):
+        for env, pieces in enumerate(self.open):
             begin = 0
             for end in (ended[:, env].nonzero().flatten() + 1).tolist():
-                parts.append(index(kept, (slice(begin, end), env)))
-                rows = joined(parts)
+                pieces.append(index(kept, (slice(begin, end), env)))
+                rows = joined(pieces)
                 if (rows["weight"] > 0).all():  # a masked step interrupts the episode, so it is not a trajectory
                     self.buffer.add(episode(rows), float(rows["value"].max()))
-                parts.clear()
+                pieces.clear()
                 begin = end
             if begin < len(ended):
-                parts.append(index(kept, (slice(begin, None), env)))
-            # all parts of a running episode but the first, in which it may have begun late, are whole rollouts
-            check_ends((len(parts) - 1) * len(ended), self.env.spec)
+                pieces.append(index(kept, (slice(begin, None), env)))
+            # the first piece of a running episode may be part of a rollout; the others are whole rollouts
+            check_ends((len(pieces) - 1) * len(ended), self.env.spec)
 
     def exchange(self) -> None:
         """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""
@@ -127,14 +131,14 @@ class Demonstrations(OnPolicy):
         best = self.buffer.best()
         if cfg.save_to and best:
             write(Path(cfg.save_to), best, self.env)
-        if not cfg.supplementary:
+        if not cfg.supplementary or not Path(cfg.supplementary).is_dir():
             return
-        for place in sorted(Path(cfg.supplementary).iterdir()):
-            if place.name in self.read or not holds_demonstrations(place):
+        for folder in sorted(Path(cfg.supplementary).iterdir()):
+            if folder.name in self.read or not holds_demonstrations(folder):
                 continue
-            self.read.append(place.name)
+            self.read.append(folder.name)
             try:
-                for found in self.load("algo.buffer.supplementary", str(place)):
+                for found in self.load("algo.buffer.supplementary", str(folder)):
                     self.buffer.add_success(found | {"kind": "own"})
             except ConfigError as error:  # a bad data set of another run must not end this run
                 logging.getLogger(__name__).warning("data set left out: %s", error)
