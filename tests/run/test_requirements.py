@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rlrun.agents.particles.svpg import SVPG
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
@@ -59,6 +60,14 @@ LSTM = {"sequence_length": 8, "burn_in": 0, "start": "stored"}
             "algo.loop.test_tasks=9: must be at most trainer.eval_episodes=8, because every task has an episode",
         ),
         (Meta, {"new_tasks": True, "test_tasks": 9}, META._replace(eval_episodes=0), None),
+        (SVPG, {}, Around("svpg", "onpolicy"), None),
+        (
+            SVPG,
+            {},
+            Around("svpg", "episodes"),
+            "algo.loop=episodes is not supported by algo=svpg: each particle learns from its own environments, but "
+            "this loop regroups their episodes; choose algo.loop=onpolicy",
+        ),
         (Lstm, LSTM, REPLAY, None),
         (
             Lstm,

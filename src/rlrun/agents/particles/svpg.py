@@ -6,7 +6,7 @@ its policy are only accumulated. Then one SVGD step moves all policies together.
 over policy parameters is flat.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import torch
@@ -18,7 +18,7 @@ from rlrun.core.state import Optim, StartsFresh
 from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
 from rlrun.nested import index
-from rlrun.settings import Part, PositiveFloat, Units, config, register
+from rlrun.settings import Around, Part, PositiveFloat, Units, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
@@ -87,13 +87,22 @@ class SVPG(Agent):
             particle.optim = Gradients(particle.optim)
         self.particles: Any = nn.ModuleList(particles)
 
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        yield from super().requires(own, around)
+        if around.loop == "episodes":
+            yield (
+                f"algo.loop=episodes is not supported by algo={around.algo}: each particle learns from its own "
+                "environments, but this loop regroups their episodes; choose algo.loop=onpolicy"
+            )
+
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Acts with particle 0 in the first environments, particle 1 in the next, and so on; split evenly if
         possible."""
         actions = []
         extras: list[Batch] = []
-        for particle, rows in self.split(carry["first"]):
-            action, extra = particle.act(index(obs, rows), index(carry, rows), explore)
+        for particle, envs in self.split(carry["first"]):
+            action, extra = particle.act(index(obs, envs), index(carry, envs), explore)
             actions.append(action)
             extras.append(extra)
         merged = {}
@@ -103,18 +112,21 @@ class SVPG(Agent):
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         learned: list[Metrics] = []
-        for particle, rows in self.split(rollout["weight"][0]):
-            own = index(rollout, (slice(None), rows))
+        for particle, envs in self.split(rollout["weight"][0]):
+            own = index(rollout, (slice(None), envs))
             learned.append(particle.update(own, ctx))
         metrics = {}
         for key in learned[0]:
             metrics[key] = torch.stack([one[key] for one in learned]).mean()
         return metrics | self.move()
 
-    def split(self, envs: Tensor) -> Iterator[tuple[Any, slice]]:
-        """Yields every particle that has environments, with the slice of its environments."""
+    def split(self, per_env: Tensor) -> Iterator[tuple[Any, slice]]:
+        """Yields every particle that has environments, with the slice of its environments.
+
+        per_env [num_envs]: any tensor, of which only the length counts.
+        """
         begin = 0
-        blocks = envs.tensor_split(len(self.particles))
+        blocks = per_env.tensor_split(len(self.particles))
         for particle, block in zip(self.particles, blocks, strict=True):
             end = begin + len(block)
             if end > begin:
