@@ -129,6 +129,11 @@ def test_cnn_refuses_images_smaller_than_its_convolutions_take(convolutions: lis
         torso("cnn", [spaces.Box(0, 255, (2, side - 1, side), np.uint8)], convolutions=convolutions)
 
 
+def test_cnn_refuses_small_images_of_many_channels() -> None:
+    with pytest.raises(ConfigError, match="36 a side or more"):
+        torso("cnn", [spaces.Box(0, 255, (64, 20, 40), np.uint8)])
+
+
 def test_impala_has_the_configured_sections() -> None:
     net = torso("impala", [IMAGE], sections=[3, 7]).convolutions[0][0]
     assert net.features == 7 * 9 * 9  # 36 pixels become 18, then 9

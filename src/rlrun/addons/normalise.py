@@ -11,7 +11,7 @@ from rlrun.core.addon import Addon
 from rlrun.core.state import RunningMoments, Statistics
 from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import leaves, part
+from rlrun.networks.inputs import entry, leaves
 from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 REWARDS = {"returns": NormaliseRewards, "rewards": StandardiseRewards}
@@ -56,20 +56,20 @@ class NormaliseObservations(Addon):
                 "env.normalize: observations must be a Box of floats, or a Dict with vectors of floats, "
                 f"but this environment has {spec.obs}"
             )
-        self.parts = tuple(Statistics(part(spec.obs, path).shape) for path in self.paths)
-        self.statistics: nn.Module = nn.ModuleList(self.parts)
+        self.by_path = tuple(Statistics(entry(spec.obs, path).shape) for path in self.paths)
+        self.statistics: nn.Module = nn.ModuleList(self.by_path)
         if isinstance(spec.obs, spaces.Box):
-            self.statistics = self.parts[0]
+            self.statistics = self.by_path[0]
 
     def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         return self.normalise(obs), {}
 
     def acting(self) -> list[RunningMoments]:
-        return [statistics.live for statistics in self.parts]
+        return [statistics.live for statistics in self.by_path]
 
     def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
-        for path, statistics in zip(self.paths, self.parts, strict=True):
-            statistics.add(part(step.obs, path))
+        for path, statistics in zip(self.paths, self.by_path, strict=True):
+            statistics.add(entry(step.obs, path))
 
     def relabel(self, batch: Batch) -> Batch:
         relabelled = dict(batch)
@@ -79,14 +79,14 @@ class NormaliseObservations(Addon):
         return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        for statistics in self.parts:
+        for statistics in self.by_path:
             statistics.publish()
         return {}
 
     def normalise(self, obs: Obs) -> Any:
         """Returns observations whose vectors of floats are standardised and clipped, as float32."""
-        for path, statistics in zip(self.paths, self.parts, strict=True):
-            standardised = self._standardised(part(obs, path), statistics.live)
+        for path, statistics in zip(self.paths, self.by_path, strict=True):
+            standardised = self._standardised(entry(obs, path), statistics.live)
             obs = _replaced(obs, path, standardised)
         return obs
 
@@ -99,7 +99,7 @@ class NormaliseObservations(Addon):
 
 
 def _is_normalised(path: tuple[str, ...], space: Space) -> bool:
-    """Returns whether a part of the observation is normalised: a Box of floats, and in a Dict only a vector."""
+    """Returns whether an entry of the observation is normalised: a Box of floats, and in a Dict only a vector."""
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return False
     return not path or len(space.shape) <= 1

@@ -26,7 +26,7 @@ def is_image(space: Space) -> bool:
 
 
 def largest_byte(space: Any) -> float:
-    """Returns the value of a uint8 Box that all networks scale to 1: its upper bound."""
+    """Returns the upper bound of a uint8 Box, at least 1. Networks divide the values of the Box by it."""
     return max(1.0, float(space.high.max()))
 
 
@@ -44,16 +44,16 @@ def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
     if not isinstance(space, spaces.Dict):
         yield path, space
         return
-    for key, part in space.items():
+    for key, subspace in space.items():
         if key != MASK:
-            yield from leaves(part, (*path, key))
+            yield from leaves(subspace, (*path, key))
 
 
-def part(x: Any, path: tuple[str, ...]) -> Any:
+def entry(obs: Any, path: tuple[str, ...]) -> Any:
     """Returns the entry of a nested observation at the keys in `path`."""
     for key in path:
-        x = x[key]
-    return x
+        obs = obs[key]
+    return obs
 
 
 class FlattenInputs(nn.Module):
@@ -70,22 +70,22 @@ class FlattenInputs(nn.Module):
         self.size = sum(_size(leaf) for _, leaf in kept)
 
     def forward(self, x: Obs) -> Tensor:
-        parts = [_flattened(leaf, part(x, path)) for path, leaf in self.leaves]
-        return concatenated(parts)
+        vectors = [_flattened(leaf, entry(x, path)) for path, leaf in self.leaves]
+        return concatenated(vectors)
 
 
-def concatenated(parts: list[Tensor]) -> Tensor:
+def concatenated(vectors: list[Tensor]) -> Tensor:
     """Returns the concatenation of vectors [..., size] along the last dimension; a single vector is not copied.
 
     Vectors [batch, size] are repeated for every member if others are [members, batch, size].
     """
-    if len(parts) == 1:
-        return parts[0]
-    ranks = {part.dim() for part in parts}
+    if len(vectors) == 1:
+        return vectors[0]
+    ranks = {x.dim() for x in vectors}
     if len(ranks) > 1:
-        widest = max(parts, key=Tensor.dim)
-        parts = [part.expand(*widest.shape[:-1], -1) for part in parts]
-    return torch.cat(parts, -1)
+        with_members = max(vectors, key=Tensor.dim)
+        vectors = [x.expand(*with_members.shape[:-1], -1) for x in vectors]
+    return torch.cat(vectors, -1)
 
 
 def _size(space: Space) -> int:

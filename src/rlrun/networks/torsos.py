@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import FlattenInputs, channels_last, concatenated, is_image, largest_byte, leaves, part
+from rlrun.networks.inputs import FlattenInputs, channels_last, concatenated, entry, is_image, largest_byte, leaves
 from rlrun.networks.linear import Linear
 from rlrun.settings import Part, Units, config, register, registry
 from rlrun.types import Obs
@@ -72,8 +72,8 @@ class LinearTorso(nn.Module):
         self.features = sum(flatten.size for flatten in flattens)
 
     def forward(self, *inputs: Obs) -> Tensor:
-        parts = [flatten(x) for flatten, x in zip(self.inputs, inputs, strict=True)]
-        return concatenated(parts)
+        vectors = [flatten(x) for flatten, x in zip(self.inputs, inputs, strict=True)]
+        return concatenated(vectors)
 
 
 @register("network", "mlp")
@@ -213,7 +213,7 @@ class Cnn(nn.Module):
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
         self.members = members
-        self.places: list[tuple[int, tuple[str, ...]]] = []  # of every image: index of its input, and keys in the input
+        self.image_paths: list[tuple[int, tuple[str, ...]]] = []  # of every image: index of its input, keys inside it
         self.convolutions = nn.ModuleList()  # for every image, one encoder per member
         image_features = 0
         for i, space in enumerate(spaces):
@@ -221,10 +221,10 @@ class Cnn(nn.Module):
                 if not self.sees(cfg, leaf):
                     continue
                 encoders = [self.encoder(leaf, cfg) for _ in range(members or 1)]
-                self.places.append((i, path))
+                self.image_paths.append((i, path))
                 self.convolutions.append(nn.ModuleList(encoders))
                 image_features += encoders[0].features
-        if not self.places:
+        if not self.image_paths:
             raise self._refusal(cfg, spaces)
 
         others = [FlattenInputs(space, skip=partial(self.sees, cfg)) for space in spaces]
@@ -247,24 +247,24 @@ class Cnn(nn.Module):
         if not is_image(space):
             return False
         shape: Any = space.shape
-        _, smaller_side, _ = sorted(shape[-3:])  # the smallest is the number of channels
-        return smaller_side >= cls.encoder.smallest(cfg)
+        height_and_width = shape[-3:-1] if channels_last(space) else shape[-2:]
+        return min(height_and_width) >= cls.encoder.smallest(cfg)
 
     def forward(self, *inputs: Obs) -> Tensor:
-        parts = []
+        vectors = []
         encoders: Any
-        for (i, path), encoders in zip(self.places, self.convolutions, strict=True):
-            image = part(inputs[i], path)
+        for (i, path), encoders in zip(self.image_paths, self.convolutions, strict=True):
+            image = entry(inputs[i], path)
             features = [encoder(image) for encoder in encoders]
             if self.members is None:
-                parts.append(features[0])
+                vectors.append(features[0])
             else:
-                parts.append(torch.stack(features))
-        leading = parts[0].shape[:-1]
+                vectors.append(torch.stack(features))
+        leading = vectors[0].shape[:-1]
         for other, size, x in zip(self.others, self.other_sizes, inputs, strict=True):
             if size:
-                parts.append(other(x).expand(*leading, -1))
-        return self.stack(concatenated(parts))
+                vectors.append(other(x).expand(*leading, -1))
+        return self.stack(concatenated(vectors))
 
 
 @register("network", "impala")
