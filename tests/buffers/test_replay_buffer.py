@@ -247,9 +247,19 @@ def test_replay_keeps_values_shapes_and_dtypes_of_every_space(space: Space) -> N
         assert batch["action"].tolist() == [[0.5, -0.5]]
 
 
-def test_replay_refuses_observations_that_float32_cannot_hold() -> None:
-    with pytest.raises((TypeError, ConfigError), match="not supported"):
-        replay(Spec(spaces.Discrete(2**24 + 1), spaces.Discrete(2), 1))
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(2**24 + 2),
+        spaces.Discrete(2, start=2**24),
+        spaces.Discrete(2, start=-(2**24) - 1),
+        spaces.MultiDiscrete([2, 3], start=[0, 2**24]),
+    ],
+    ids=str,
+)
+def test_replay_refuses_observations_that_float32_cannot_hold(space: Space) -> None:
+    with pytest.raises(ConfigError, match="not supported"):
+        replay(Spec(space, spaces.Discrete(2), 1))
 
 
 def test_replay_refuses_a_capacity_below_one_step() -> None:

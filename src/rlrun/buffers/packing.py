@@ -1,11 +1,13 @@
-"""Packs all fields of a transition into one row of float32, which makes sampling one gather instead of one per
+"""Packs all fields of a transition into one vector of float32, so that sampling is one gather instead of one per
 field."""
 
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from rlrun.errors import ConfigError
@@ -20,21 +22,21 @@ EXACT_INTEGERS = 2**24  # float32 represents all integers up to this one
 def layout(name: str, space: Space) -> Layout:
     """Returns the fields that store values of a space. The entries of a Dict space are named `name.key`.
 
-    Raises ConfigError if float32 cannot represent all values of the space.
+    Floats of 64 bits are rounded. Raises ConfigError if the space has integers that float32 cannot represent.
     """
     match space:
         case spaces.Dict():
             fields: Layout = {}
-            for key, part in space.items():
-                fields |= layout(f"{name}.{key}", part)
+            for key, subspace in space.items():
+                fields |= layout(f"{name}.{key}", subspace)
             return fields
-        case spaces.Discrete() if space.n <= EXACT_INTEGERS:
+        case spaces.Discrete() if _is_exact(space.start, space.n):
             return {name: ((), torch.int64)}
-        case spaces.MultiDiscrete() if int(space.nvec.max()) <= EXACT_INTEGERS:
+        case spaces.MultiDiscrete() if _is_exact(space.start, space.nvec):
             return {name: (space.shape, torch.int64)}
         case spaces.MultiBinary():
             return {name: (space.shape, torch.int8)}
-        case MixedSpace() if int(space.discrete.nvec.max()) <= EXACT_INTEGERS:
+        case MixedSpace() if _is_exact(space.discrete.start, space.discrete.nvec):
             return {name: ((space.size,), torch.float32)}
         case spaces.Box() if space.dtype.kind == "f":
             return {name: (space.shape, torch.float32)}
@@ -43,23 +45,32 @@ def layout(name: str, space: Space) -> Layout:
     raise ConfigError(f"algo.buffer: {space} is not supported, because float32 cannot represent all its values")
 
 
+def _is_exact(start: ArrayLike, n: ArrayLike) -> bool:
+    """Returns whether float32 represents all integers from start to start + n - 1, for numbers or arrays of them."""
+    first = np.asarray(start)
+    highest_first = EXACT_INTEGERS + 1 - np.asarray(n)  # start + n might overflow
+    return bool((first >= -EXACT_INTEGERS).all() and (first <= highest_first).all())
+
+
 def nest(batch: Batch, name: str, space: Space) -> Any:
     """Returns the fields `name.key` of a batch as a nested dict like the space: the inverse of `nested.dotted`."""
     if not isinstance(space, spaces.Dict):
         return batch[name]
     value = {}
-    for key, part in space.items():
-        value[key] = nest(batch, f"{name}.{key}", part)
+    for key, subspace in space.items():
+        value[key] = nest(batch, f"{name}.{key}", subspace)
     return value
 
 
 class Packing:
-    """Writes fields to rows of float32 and reads them back. On a CPU it uses NumPy, which is faster for small
-    tensors."""
+    """Writes the fields of transitions to vectors of float32, and reads them back.
 
-    memory: Tensor  # [rows, n, width]
-    rows: Tensor  # [rows * n, width], a view of `memory`
-    table: Any  # `rows` as a NumPy array on a CPU, else None
+    On a CPU it uses NumPy, which is faster for small tensors.
+    """
+
+    memory: Tensor  # [rows, n, width]: n transitions in each row
+    vectors: Tensor  # [rows * n, width], a view of `memory`: one vector for each transition
+    table: Any  # `vectors` as a NumPy array on a CPU, else None
 
     def __init__(self, fields: Layout):
         self.fields = fields
@@ -87,33 +98,33 @@ class Packing:
     def hold(self, memory: Tensor) -> None:
         """Sets the memory [rows, n, width] that `pack` writes to and `take` reads from."""
         self.memory = memory
-        self.rows = memory.view(-1, self.width)
+        self.vectors = memory.view(-1, self.width)
         self.table = None
         if memory.device.type == "cpu":
-            self.table = self.rows.numpy()
+            self.table = self.vectors.numpy()
 
     def pack(self, values: Batch, row: int) -> None:
         """Writes fields [n, *shape] to memory[row]."""
         n = self.memory.shape[1]
         if self.table is None:
-            parts = [values[name].reshape(n, -1) for name in self.fields]
-            torch.cat(parts, 1, out=self.memory[row])
+            flat_fields = [values[name].reshape(n, -1) for name in self.fields]
+            torch.cat(flat_fields, 1, out=self.memory[row])
             return
         start = row * n
         table = self.table[start : start + n]
         for name, column in self.columns:
-            part = values[name].numpy()
-            if part.ndim >= 3:
-                part = part.reshape(n, -1)
-            table[:, column] = part
+            value = values[name].numpy()
+            if value.ndim >= 3:
+                value = value.reshape(n, -1)
+            table[:, column] = value
 
     def take(self, index: Tensor) -> Batch:
-        """Returns fields [batch, *shape] of the rows at `index`. Float32 fields are views of one tensor."""
+        """Returns the fields [batch, *shape] of the vectors at `index`. Float32 fields are views of one tensor."""
         batch: Batch = {}
         if self.table is None:
-            rows = self.rows.index_select(0, index)
+            vectors = self.vectors.index_select(0, index)
             for name, column in self.columns:
-                batch[name] = rows[:, column]
+                batch[name] = vectors[:, column]
         else:
             table = self.table.take(index.numpy(), 0)
             for name, column in self.columns:
@@ -125,7 +136,7 @@ class Packing:
         return batch
 
     def field(self, name: str, index: Tensor) -> Tensor:
-        """Returns one field [..., *shape] of the rows at an index of any shape [...]."""
+        """Returns one field [..., *shape] of the vectors at an index of any shape [...]."""
         shape, dtype = self.fields[name]
-        values = self.rows[:, self.slices[name]][index]
+        values = self.vectors[:, self.slices[name]][index]
         return values.reshape(*index.shape, *shape).to(dtype)

@@ -201,22 +201,22 @@ class Replay(StoredRows):
         """Returns sum_k gamma^k r_{t+k} over up to n_step rows of the same episode, the number of rewards in it, and
         the number of rows; [batch].
 
-        If actions are held, a row sums several rewards, and k counts those of the rows before.
+        If actions are held, a row sums several rewards, and k is the number of rewards in the rows before.
         """
         following = self._following(flat_index, self.reading.n_step)
         same_episode = self._same_episode_mask(following)  # [n_step, batch, 1]
         storage_index = self._clamped_storage_index(following)
-        reward = self.packing.rows[:, self.packing.slices["reward"]][storage_index]
+        reward = self.packing.vectors[:, self.packing.slices["reward"]][storage_index]
         num_rows = same_episode.sum(0).squeeze(-1)
         if not self.spec.holds:
             return self._discounted_sum(reward, same_episode), num_rows, num_rows
-        lasted = same_episode * self.packing.rows[:, self.packing.slices["n_steps"]][storage_index]
+        lasted = same_episode * self.packing.vectors[:, self.packing.slices["n_steps"]][storage_index]
         elapsed = lasted.cumsum(0) - lasted
         return self._discounted_sum(reward, same_episode, elapsed), lasted.sum(0).squeeze(-1), num_rows
 
     def _discounted_sum(self, reward: Tensor, mask: Tensor, elapsed: Tensor | None = None) -> Tensor:
         """Returns the discounted sum of clipped rewards [time, batch, columns] where `mask` [time, batch, 1] is 1;
-        [batch], or [batch, columns]. elapsed: rewards before every row; None: one for each row."""
+        [batch], or [batch, columns]. elapsed: number of rewards in the rows before; None: every row has one."""
         if elapsed is None:
             elapsed = torch.arange(len(reward), device=self.device).view(-1, 1, 1)
         discount = self.reading.gamma**elapsed
@@ -226,7 +226,7 @@ class Replay(StoredRows):
         return total
 
     def _put_end(self, batch: Batch, end: Batch) -> None:
-        """Puts into n-step transitions what `act` received with `next_obs`, from the rows of their last rewards."""
+        """Replaces the extras `carry.*` of n-step transitions by those of the last step, which belong to `next_obs`."""
         for name in self.reading.extras:
             if name.startswith("carry."):
                 batch[name] = end[name]

@@ -1,6 +1,6 @@
-"""Transitions in memory: every transition is one packed row; image frames are stored once each.
+"""Transitions in memory: each is packed into one vector, except for images, of which every frame is stored once.
 
-The transition of environment `env` in vector step `row` has the unique flat index
+A row holds the transitions of one vector step. The transition of environment `env` in row `row` has the flat index
     flat_index = row * num_envs + env
 The next transition of the same environment has flat_index + num_envs. New rows overwrite the oldest ones; a transition
 is stored at
@@ -206,11 +206,11 @@ class StoredRows(Module):
 
     def _done_and_weight(self, storage_index: Tensor) -> tuple[Tensor, Tensor]:
         """Returns 1 where an episode ends at a stored row (else 0), and the weights of the rows; both [..., 1]."""
-        rows = self.packing.rows
+        vectors = self.packing.vectors
         slices = self.packing.slices
-        terminated = rows[:, slices["terminated"]][storage_index]
-        truncated = rows[:, slices["truncated"]][storage_index]
-        weight = rows[:, slices["weight"]][storage_index]
+        terminated = vectors[:, slices["terminated"]][storage_index]
+        truncated = vectors[:, slices["truncated"]][storage_index]
+        weight = vectors[:, slices["weight"]][storage_index]
         return terminated + truncated, weight
 
     def _observations(
@@ -255,7 +255,7 @@ def image_shapes(space: Space) -> dict[str, Shape]:
 
 
 def _row_fields(spec: Spec, extras: Mapping[str, Space], images: dict[str, Shape]) -> Layout:
-    """Returns the fields of a packed row: all fields of a transition except images."""
+    """Returns the fields that are packed for every transition: all except images."""
     scalar = ((), torch.float32)
     reward: tuple[Shape, torch.dtype] = scalar
     if spec.reward_dim > 1:
