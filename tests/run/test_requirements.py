@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rlrun.agents.particles.svpg import SVPG
+from rlrun.agents.tabular.sarsa import SARSA
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
@@ -60,6 +61,14 @@ LSTM = {"sequence_length": 8, "burn_in": 0, "start": "stored"}
             "algo.loop.test_tasks=9: must be at most trainer.eval_episodes=8, because every task has an episode",
         ),
         (Meta, {"new_tasks": True, "test_tasks": 9}, META._replace(eval_episodes=0), None),
+        (SARSA, {}, Around("sarsa", "onpolicy"), None),
+        (
+            SARSA,
+            {},
+            Around("sarsa", "episodes"),
+            "algo.loop=episodes is not supported by algo=sarsa, which keeps a trace for each environment, not for each "
+            "episode; choose algo.loop=onpolicy",
+        ),
         (SVPG, {}, Around("svpg", "onpolicy"), None),
         (
             SVPG,

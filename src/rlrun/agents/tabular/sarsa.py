@@ -4,6 +4,7 @@ The target needs the next action, so the agent learns from each step only when t
 episode has no next action; one is sampled from the policy.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move_along
 from rlrun.nested import on
-from rlrun.settings import Fraction, config, register
+from rlrun.settings import Around, Fraction, config, register
 from rlrun.types import Batch, Metrics, Spec
 
 
@@ -34,6 +35,15 @@ class SARSA(QLearning):
         super().__init__(cfg, spec, parts)
         self.last: Batch | None = None  # the last transition, whose next action is not known yet
         self.traces = self.q.new_zeros(spec.num_envs, self.q.numel())
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        yield from super().requires(own, around)
+        if around.loop == "episodes":
+            yield (
+                f"algo.loop=episodes is not supported by algo={around.algo}, which keeps a trace for each environment, "
+                "not for each episode; choose algo.loop=onpolicy"
+            )
 
     def learn(self, step: Batch) -> Metrics:
         previous = self.last
