@@ -14,7 +14,7 @@ from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.addons.rewards.intrinsic.rnd import RndInputs
 from rlrun.addons.rewards.total import RewardSum
-from rlrun.agents.policy.columns import columns, mixed
+from rlrun.agents.policy.columns import columns, combined
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.functional.returns import gae
@@ -80,8 +80,8 @@ def test_bonus_returns_bootstrap_from_the_next_episode_or_final_observation() ->
 def test_bonus_advantages_are_added_by_coefficient() -> None:
     own, one, two = torch.randn(3, 4)
     bonuses = (Bonus(0.9, True, 0.5), Bonus(0.9, True, 2.0))
-    torch.testing.assert_close(mixed([own, one, two], bonuses), own + 0.5 * one + 2 * two)
-    assert torch.equal(mixed([own], ()), own)
+    torch.testing.assert_close(combined([own, one, two], bonuses), own + 0.5 * one + 2 * two)
+    assert torch.equal(combined([own], ()), own)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "vtrace", "ppo_lstm", "ppo_critic_first", "vpg"])

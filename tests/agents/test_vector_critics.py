@@ -8,7 +8,7 @@ import torch
 from toys import Values, put, toy, train
 
 from rlrun.agents.critics.ensemble import minimum, pessimistic
-from rlrun.agents.policy.columns import columns, mixed
+from rlrun.agents.policy.columns import columns, combined
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.types import Bonus
@@ -113,7 +113,7 @@ def test_vector_discrete_sac_target_has_every_reward(build: Build) -> None:
 
 def test_a2c_weights_reward_advantages_before_the_bonuses() -> None:
     one, two, bonus = torch.randn(3, 4)
-    found = mixed([one, two, bonus], (Bonus(0.9, True, 3.0),), WEIGHTS)
+    found = combined([one, two, bonus], (Bonus(0.9, True, 3.0),), WEIGHTS)
     torch.testing.assert_close(found, 2.0 * one - 0.5 * two + 3.0 * bonus)
 
 

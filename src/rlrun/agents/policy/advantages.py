@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rlrun.agents.policy.columns import Column, columns, mixed
+from rlrun.agents.policy.columns import Column, columns, combined
 from rlrun.buffers.minibatches import per_step
 from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
@@ -58,7 +58,7 @@ class AdvantageEstimator(nn.Module):
             advantage, target = self.estimate(column, log_ratio)
             advantages.append(advantage)
             returns.append(target)
-        total_advantage = mixed(advantages, bonuses, rollout.get("reward_weights"))
+        total_advantage = combined(advantages, bonuses, rollout.get("reward_weights"))
         return total_advantage, torch.stack(returns, -1).view_as(values)
 
     def estimate(self, column: Column, log_ratio: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ class AdvantageEstimator(nn.Module):
         return advantage
 
     def normalise_minibatch(self, advantage: Tensor, weight: Tensor) -> Tensor:
-        """Returns the advantages of a minibatch, normalised over it if configured."""
+        """Returns the advantages of a minibatch, normalised over the minibatch if configured."""
         if self.cfg.normalize == "minibatch":
             return standardise(advantage, weight)
         return advantage

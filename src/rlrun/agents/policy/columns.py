@@ -56,7 +56,7 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
     return found
 
 
-def mixed(advantages: Sequence[Tensor], bonuses: Sequence[Bonus], weights: Tensor | None = None) -> Tensor:
+def combined(advantages: Sequence[Tensor], bonuses: Sequence[Bonus], weights: Tensor | None = None) -> Tensor:
     """Returns the environment's advantages, summed with `weights`, plus each bonus's advantage times its coefficient.
 
     `weights` is None if the environment has a single reward.
