@@ -59,7 +59,7 @@ def test_bc_loss_is_the_negative_log_likelihood_of_mixed_actions(build: Build) -
     agent: Any = build(toy("bc", **mixed)).agent
     obs, choice, values = torch.randn(6, 2), torch.tensor([0, 1, 2, 2, 1, 0]), torch.rand(6, 2)
     policy = agent.actor(obs)
-    nll = torch.nn.functional.cross_entropy(policy.discrete.parts.logits[:, 0], choice)
+    nll = torch.nn.functional.cross_entropy(policy.discrete.decisions.logits[:, 0], choice)
     normal = torch.distributions.Normal(policy.continuous.mean, policy.continuous.log_std.exp())
     nll = nll - normal.log_prob(values).sum(-1).mean()
     batch = {"obs": obs, "action": torch.cat([choice.unsqueeze(1), values], 1), "weight": torch.ones(6)}

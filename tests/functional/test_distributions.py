@@ -219,17 +219,17 @@ def joint(rows: int = 5) -> Joint:
 def test_joint_log_prob_and_entropy_are_sums_over_independent_parts() -> None:
     dist = joint()
     action = torch.cat([torch.tensor([[0.0, 1.0]]).expand(5, 2), torch.randn(5, 2)], 1)
-    by_hand = dist.discrete.parts.logits.log_softmax(-1)[:, [0, 1], [0, 1]].sum(-1)
+    by_hand = dist.discrete.decisions.logits.log_softmax(-1)[:, [0, 1], [0, 1]].sum(-1)
     normal = torch.distributions.Normal(dist.continuous.mean, dist.continuous.log_std.exp())
     torch.testing.assert_close(dist.log_prob(action), by_hand + normal.log_prob(action[:, 2:]).sum(-1))
-    entropies = torch.cat([dist.discrete.parts.entropy(), normal.entropy()], 1)
+    entropies = torch.cat([dist.discrete.decisions.entropy(), normal.entropy()], 1)
     torch.testing.assert_close(dist.entropies(), entropies)
     torch.testing.assert_close(dist.entropy(), entropies.sum(-1))
 
 
 def test_joint_samples_have_the_probabilities_and_moments_of_the_parts() -> None:
     dist = joint(1)
-    logits = dist.discrete.parts.logits.expand(20_000, 2, 3)
+    logits = dist.discrete.decisions.logits.expand(20_000, 2, 3)
     many = Joint(
         Independent(Categorical(logits)),
         Normal(dist.continuous.mean.expand(20_000, 2), dist.continuous.log_std.expand(20_000, 2)),

@@ -32,8 +32,8 @@ def linear_baseline(
 
 
 def _timesteps_of_episode(first: Tensor) -> Tensor:
-    """Returns the number of timesteps since the start of the episode, or since row 0 if it started before; [time,
-    env]."""
+    """Returns the number of timesteps since the start of the episode, or since row 0 if the episode started earlier;
+    [time, env]."""
     row = torch.arange(len(first), device=first.device)
     row = row[:, None].expand_as(first)
     first_row = torch.where(first, row, 0).cummax(0).values

@@ -23,7 +23,7 @@ class Source(Protocol):
 def tanh_log_det(u: Tensor) -> Tensor:
     """Returns log |d tanh(u) / du|, summed over the last dimension.
 
-    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which is exact for every u.
+    Computed as 2 (log 2 - u - softplus(-2u)), because 1 - tanh(u)^2 rounds to 0 for large |u|.
     """
     log_derivative = LOG_2 - u - F.softplus(-2 * u)
     return 2 * log_derivative.sum(-1)
@@ -65,7 +65,7 @@ class _NormalLogProb(torch.autograd.Function):
 class _SquashedSample(torch.autograd.Function):
     """tanh(u) and its log-probability for u = mean + std * noise, and their gradients.
 
-    d log_prob / du = 2 tanh(u), because the derivative of log |d tanh(u) / du| is -2 tanh(u).
+    For fixed noise, d log_prob / du = 2 tanh(u), because the derivative of log |d tanh(u) / du| is -2 tanh(u).
     """
 
     @staticmethod
@@ -182,7 +182,10 @@ class TruncatedNormal:
         return below, above
 
     def _log_mass(self) -> Tensor:
-        """Returns log(Phi(above) - Phi(below)), from the tail in which the probabilities are small and thus precise."""
+        """Returns log(Phi(above) - Phi(below)).
+
+        If both bounds are positive, they are mirrored to the lower tail: floats near 0 are more precise than near 1.
+        """
         below, above = self._standardised_bounds()
         is_upper_tail = below > 0
         lower = torch.where(is_upper_tail, -above, below)
@@ -209,7 +212,7 @@ class SquashedNormal:
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns an action [..., actions] and its log-probability [...].
 
-        The log-probability is computed from the unsquashed sample, so it is exact even where tanh saturates.
+        The log-probability is computed from the unsquashed sample, so it stays precise where tanh saturates.
         """
         drawn: tuple[Tensor, Tensor] = _SquashedSample.apply(self.mean, self.log_std, noise)  # type: ignore[no-untyped-call]
         return drawn
@@ -220,17 +223,17 @@ class SquashedNormal:
         return -log_prob
 
     def sample_parts(self, noise: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
-        """Returns an action [..., actions] and the log-probability of each of its parts, [..., parts].
+        """Returns an action [..., actions], and the log-probability of each group of its dimensions, [..., groups].
 
-        sizes: number of dimensions of every part.
+        sizes: number of dimensions of each group.
         """
         means = self.mean.split(sizes, -1)
         log_stds = self.log_std.split(sizes, -1)
         noises = noise.split(sizes, -1)
         actions = []
         log_probs = []
-        for mean, log_std, part_noise in zip(means, log_stds, noises, strict=True):
-            action, log_prob = SquashedNormal(mean, log_std).sample(part_noise)
+        for mean, log_std, group_noise in zip(means, log_stds, noises, strict=True):
+            action, log_prob = SquashedNormal(mean, log_std).sample(group_noise)
             actions.append(action)
             log_probs.append(log_prob)
         return torch.cat(actions, -1), torch.stack(log_probs, -1)
@@ -242,7 +245,7 @@ class SquashedNormal:
     def log_prob(self, action: Tensor) -> Tensor:
         """Returns the log-probability of a given action, [...].
 
-        Entries that are exactly -1 or 1, where it is undefined, are replaced by the nearest float inside (-1, 1).
+        At -1 and 1 the log-probability is undefined; such entries are replaced by the nearest float inside (-1, 1).
         """
         largest_inside = 1 - torch.finfo(action.dtype).eps / 2
         inside = action.clamp(-largest_inside, largest_inside)
@@ -316,27 +319,27 @@ class Categorical:
 class Independent:
     """The joint distribution of several independent discrete decisions."""
 
-    parts: Categorical  # logits [..., decisions, choices]
+    decisions: Categorical  # logits [..., decisions, choices]
 
     def noise(self, source: Source) -> Tensor:
         """Draws the noise that `sample` takes."""
-        return self.parts.noise(source)
+        return self.decisions.noise(source)
 
     def sample(self, noise: Tensor) -> Tensor:
         """Returns a choice for every decision, [..., decisions]."""
-        return self.parts.sample(noise)
+        return self.decisions.sample(noise)
 
     def mode(self) -> Tensor:
         """Returns the most likely choices, [..., decisions]."""
-        return self.parts.mode()
+        return self.decisions.mode()
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Returns the joint log-probability of the choices, [...]."""
-        return self.parts.log_prob(action).sum(-1)
+        return self.decisions.log_prob(action).sum(-1)
 
     def entropy(self) -> Tensor:
         """Returns the joint entropy, the sum over all decisions; [...]."""
-        return self.parts.entropy().sum(-1)
+        return self.decisions.entropy().sum(-1)
 
 
 @dataclass
@@ -358,7 +361,7 @@ class Joint:
     def sample(self, noise: Tensor) -> Tensor:
         """Returns an action, [..., decisions + actions]."""
         num_actions = self.continuous.mean.shape[-1]
-        discrete_noise = noise[..., :-num_actions].reshape(self.discrete.parts.logits.shape)
+        discrete_noise = noise[..., :-num_actions].reshape(self.discrete.decisions.logits.shape)
         continuous_noise = noise[..., -num_actions:]
         choices = self.discrete.sample(discrete_noise)
         values = self.continuous.sample(continuous_noise)
@@ -370,9 +373,9 @@ class Joint:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Returns the joint log-probability of an action, [...]."""
-        decisions = self.discrete.parts.logits.shape[-2]
-        discrete = self.discrete.log_prob(action[..., :decisions])
-        continuous = self.continuous.log_prob(action[..., decisions:])
+        num_decisions = self.discrete.decisions.logits.shape[-2]
+        discrete = self.discrete.log_prob(action[..., :num_decisions])
+        continuous = self.continuous.log_prob(action[..., num_decisions:])
         return discrete + continuous
 
     def entropy(self) -> Tensor:
@@ -381,7 +384,7 @@ class Joint:
 
     def entropies(self) -> Tensor:
         """Returns the entropy of every entry of the action, [..., decisions + actions]."""
-        return torch.cat([self.discrete.parts.entropy(), self.continuous.entropies()], -1)
+        return torch.cat([self.discrete.decisions.entropy(), self.continuous.entropies()], -1)
 
 
 def masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ def plain_adam(decoupled: bool) -> Callable[..., None]:
     """Returns a function that takes one step of Adam (arXiv 1412.6980), with the arguments of torch's fused operation.
 
     Every positional argument of the function is a list of one tensor. If `found_inf` is 1, the step changes nothing.
+    `largest`, `amsgrad` and `maximize` are ignored.
+
     decoupled: whether weight decay is that of AdamW (arXiv 1711.05101).
     """
 
@@ -87,7 +89,7 @@ def plain_add_all_(tensors: list[Tensor], addends: list[Tensor]) -> None:
 def plain_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Returns one sample of Gamma(shape, rate=1) per entry, by rejection sampling (Marsaglia and Tsang 2000).
 
-    The method needs a shape of at least 1, so Gamma(a) is sampled as Gamma(a + 1) u^(1/a).
+    The method needs a shape parameter of at least 1, so Gamma(a) is sampled as Gamma(a + 1) u^(1/a) with uniform u.
     """
     d = shape + 1 - 1 / 3
     c = 1 / (9 * d).sqrt()

@@ -13,7 +13,7 @@ def batch_mean(x: Tensor) -> Tensor:
 
 
 def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns sum(weight * x) / batch size, for x [..., batch] and weight [batch]."""
+    """Returns the mean of weight * x over all entries; x [..., batch], weight [batch]. Not divided by sum(weight)."""
     return batch_mean(x * weight)
 
 

@@ -3,8 +3,8 @@
 Node 0 of every tree is its root; simulation i adds node i. A simulation has three steps. Each step takes a few tensor
 operations on [batch, nodes, actions], without a loop over nodes or depth:
 
-- descend: every node selects an action, and so points to one of its children. Pointer doubling follows these pointers
-  from the root to the leaf in log2(nodes) operations;
+- descend: every node selects an action, and points to the child of this action, or to itself if there is none yet.
+  Pointer doubling follows these pointers from the root to the leaf in log2(nodes) operations;
 - expand: the model is called once, with one leaf and one action per tree;
 - back up: the tree stores the discounted reward and the discount on the path from each ancestor to each node, so one
   operation adds the return of the new node to all of its ancestors.
@@ -171,10 +171,7 @@ class Tree:
 
     @property
     def root_value(self) -> Tensor:
-        """Returns the mean of num_simulations + 1 numbers, [batch].
-
-        They are the return of each simulation, and the model's value of the root.
-        """
+        """Returns the mean over the returns of all simulations and the model's value of the root, [batch]."""
         return self.total[:, 0] / self.visits[:, 0]
 
 
@@ -205,9 +202,8 @@ def with_dirichlet_noise(
 ) -> Tensor:
     """Returns the logits of (1 - fraction) * policy + fraction * Dirichlet noise, [batch, actions].
 
-    Illegal actions get no noise.
-
-    noise [batch, actions]: samples of a Gamma distribution; divided by their sum, they are a Dirichlet sample.
+    noise [batch, actions]: samples of a Gamma distribution; divided by their sum, they are a Dirichlet sample. Illegal
+    actions get no noise.
     """
     is_legal = logits > -math.inf
     noise = noise * is_legal
@@ -227,8 +223,8 @@ class Puct(NamedTuple):
     def scores(self, tree: Tree) -> Tensor:
         """Returns q + P sqrt(N) / (1 + n) (c1 + log((N + c2 + 1) / c2)), or -inf for illegal actions.
 
-        P is the policy prior; N and n are the visit counts of the node and of its child. The equation has the sum of n
-        in place of N, which is one less, as a node is visited once before its children.
+        P is the policy prior; N and n are the visit counts of the node and of its child. The paper's equation has the
+        sum of n in place of N. N is one more, because a node is visited once before its children.
         """
         n, q, _ = tree.edges(self.bounds)
         prior = tree.prior[:, : tree.size]
@@ -280,7 +276,7 @@ class Gumbel:
         plans = []
         for num_legal in range(self.considered + 1):
             plans.append(halving(num_legal, num_simulations))
-        # [considered + 1, simulations]: the row of a number of legal actions is their plan
+        # [considered + 1, simulations]: row i is the plan for i legal actions
         self.plans = torch.tensor(plans, device=noise.device)
 
     def scores(self, tree: Tree) -> Tensor:

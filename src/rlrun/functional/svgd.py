@@ -18,8 +18,8 @@ def squared_distances(x: Tensor) -> Tensor:
 def median_bandwidth(distances: Tensor, floor: float = 1e-8) -> Tensor:
     """Returns the squared bandwidth h^2 = median(|x_i - x_j|^2) / (2 log(n + 1)), at least `floor`; 0-d.
 
-    The median heuristic of arXiv 1608.04471, sec. 5; the paper writes exp(-|x - x'|^2 / h) with an h that is 2 h^2
-    here. distances [n, n]: |x_i - x_j|^2. The median of an even number of entries is the mean of the middle two.
+    This is the median heuristic of arXiv 1608.04471, sec. 5, whose h is 2 h^2 here. distances [n, n]: |x_i - x_j|^2.
+    The median of an even number of entries is the mean of the middle two.
     """
     ordered = distances.flatten().sort().values
     count = len(ordered)

@@ -48,7 +48,7 @@ def move_along(
 def random_argmax(values: Tensor, noise: Tensor) -> Tensor:
     """Returns the column of the largest value in every row, [batch]; ties are broken by noise.
 
-    values and noise, in [0, 1), are [batch, columns].
+    values [batch, columns]; noise [batch, columns] in [0, 1).
     """
     is_largest = values == values.amax(-1, keepdim=True)
     return torch.where(is_largest, noise, -1.0).argmax(-1)
@@ -66,7 +66,7 @@ def value_iteration(
     transition [states, actions, states]: probabilities P(s' | s, a), which sum to less than 1 if the episode may end.
     reward [states, actions]. With a horizon, V is the best return of that many steps. Without a horizon, sweeps are
     repeated until no value changes by more than the tolerance; they converge if gamma < 1 or if every episode can end.
-    Raises ValueError if 100,000 sweeps do not converge.
+    Raises ValueError if they do not converge in MAX_SWEEPS sweeps.
     """
     value = torch.zeros_like(reward[:, 0])
     for _ in range(horizon or MAX_SWEEPS):
@@ -76,5 +76,5 @@ def value_iteration(
         if horizon is None and (value - previous).abs().max() <= tolerance:
             return value
     if horizon is None:
-        raise ValueError("the values grow without bound; give gamma < 1 or a horizon")
+        raise ValueError(f"the values do not converge in {MAX_SWEEPS:,} sweeps; give a smaller gamma or a horizon")
     return value

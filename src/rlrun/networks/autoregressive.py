@@ -1,4 +1,4 @@
-"""Values of continuous actions: each dimension is divided into bins, and chosen given the dimensions before it."""
+"""Values of continuous actions, of which each dimension is divided into bins and chosen given the dimensions before."""
 
 import math
 
@@ -48,12 +48,12 @@ class AutoregressiveValues(Head):
         return self.select(slice(k, k + 1), obs, action * self.earlier[k])[0]
 
     def nearest_bin(self, action: Tensor) -> Tensor:
-        """Returns the indices of the bins whose centres are nearest to the actions, of the same shape."""
+        """Returns the indices of the bins whose centres are nearest to the actions, in the shape of the actions."""
         position = (action + 1) / 2 * (self.bins - 1)
         return position.round().long()
 
     def value(self, obs: Obs, action: Tensor, alpha: Tensor) -> Tensor:
-        """Returns Q(s, a) of the bins nearest to the actions [batch, dims], [batch]."""
+        """Returns Q(s, a) [batch] at the bins nearest to the actions [batch, dims]."""
         values = self.values(obs, action)
         bin_index = self.nearest_bin(action).T.unsqueeze(-1)  # [dims, batch, 1]
         chosen = values.take_along_dim(bin_index, -1).squeeze(-1)

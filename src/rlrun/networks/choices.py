@@ -57,7 +57,7 @@ def distribution(space: Space, logits: Tensor, obs: Obs) -> Categorical | Indepe
 
 
 def uniform(space: Space, num_envs: int, obs: Obs, device: torch.device) -> Categorical | Independent:
-    """Returns the uniform distribution over the legal choices [num_envs, ...] of a space."""
+    """Returns the uniform distribution over the legal choices of a space, for each environment."""
     if isinstance(space, MixedSpace):
         space = space.discrete
     logits = torch.zeros(num_envs, sum(choices(space)), device=device)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from rlrun.settings import Fraction, NonNegativeInt, config, register
 
-MAX_R = 3.0  # bounds of the corrections of batch renormalisation, from its section 4
+MAX_R = 3.0  # bounds of batch renormalisation's corrections r and d (arXiv 1702.03275, section 4)
 MAX_D = 5.0
 EPSILON = 1e-3  # added to variances by batch renormalisation, as in the code of CrossQ's authors
 

@@ -24,8 +24,8 @@ following entries, shown for burn_in = 2, sequence_length = 3, n_step = 1 and ba
     burn_in_obs        [burn_in, batch, ...]: observations of the burn-in
     sequence           [time, batch, ...]: observations after the burn-in, with the next observations of the last rows
     row_index          [rows]: rows of `sequence.flatten(0, 1)` whose features are returned
-    reset              [burn_in + 1, batch]: True where `hidden_state` replaces the state, because all timesteps before
-                       are padding: at the first timestep of the sequence that is none (mask 1)
+    reset              [burn_in + 1, batch]: True at the first timestep that is not padding (mask 1), where
+                       `hidden_state` replaces the state that was computed from padding
 """
 
 import warnings
