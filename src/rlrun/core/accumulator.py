@@ -1,4 +1,4 @@
-"""Metrics between two log rows: means of updates and of logged numbers, measures of environments, ended episodes."""
+"""Collects what the next log row reports: metrics of updates, logged numbers, measures and ended episodes."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ _episode = pydantic.TypeAdapter(Episode)
 class Accumulator(Module):
     """Holds metrics, by their names in log rows, until the trainer takes them for the next row.
 
-    An update need not have every metric: each has a count of its own.
+    Not every update has every metric, so each metric has a count of its own.
 
     device: of the metrics of updates. window: number of timesteps of the moving averages of measures. It is rounded up
     to whole log rows, at least one.
@@ -41,7 +41,7 @@ class Accumulator(Module):
         self.recent: Sums = {}  # measures since the last log row
         self.totals: dict[str, float] = {}  # of measures, since the start of the run
         self.rows: deque[Sums] = deque()  # measures of the latest log rows, as many as the moving average needs
-        self.episodes: list[Episode] = []  # that ended
+        self.episodes: list[Episode] = []  # ended episodes
 
     @torch.no_grad()
     def add(self, metrics: Metrics) -> None:
@@ -69,7 +69,7 @@ class Accumulator(Module):
         return means
 
     def log(self, numbers: Iterable[tuple[str, float]]) -> None:
-        """Adds numbers that the user's code logs, without the prefix of their metrics."""
+        """Adds numbers that the user's code logs; their names have no prefix yet."""
         for name, value in numbers:
             add_to(self.logged, f"{CUSTOM}{name}", value)
 
@@ -123,7 +123,7 @@ class Accumulator(Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restores the state. Raises an exception for other types, because snapshots may be untrusted."""
+        """Restores the state. Raises an exception if a value has a wrong type, because snapshots may be untrusted."""
         updates = checked_sums(state["updates"])
         self.sums = {name: torch.tensor(total, device=self.device) for name, (total, _) in updates.items()}
         self.counts = {name: count for name, (_, count) in updates.items()}
@@ -152,7 +152,7 @@ def mean_of_measure(rows: Iterable[Sums], name: str) -> float:
 
 
 def checked_sums(state: dict[str, Any]) -> Sums:
-    """Returns the sums of a snapshot. Raises ValueError or TypeError for other types: snapshots may be untrusted."""
+    """Returns the sums of a snapshot. Raises an exception if they are no sums, because snapshots may be untrusted."""
     return {str(name): (float(total), int(count)) for name, (total, count) in state.items()}
 
 
@@ -167,8 +167,8 @@ def mean_metrics(updates: Iterable[Metrics]) -> Metrics:
 def epoch_metrics(epochs: list[Metrics]) -> Metrics:
     """Returns the means of the metrics of several epochs.
 
-    With more than one epoch, also the `LOSSES` of the first and of the last, such as `loss/critic_first_epoch` and
-    `loss/critic_last_epoch`. They show what the update has changed.
+    With more than one epoch, the result also has the metrics `LOSSES` of the first and of the last epoch, such as
+    `loss/critic_first_epoch` and `loss/critic_last_epoch`. They show what the update has changed.
     """
     result = mean_metrics(epochs)
     if len(epochs) > 1:

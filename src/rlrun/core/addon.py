@@ -22,10 +22,10 @@ class Addon(Requires, nn.Module):
     """
 
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
-    can_replay: ClassVar[bool] = False  # whether `replay` can compute what it stores
+    can_replay: ClassVar[bool] = False  # whether `replay` can compute the extras that `stores` names
     has_reward: ClassVar[bool] = False  # whether this is a reward module, which adds a column to every reward
-    unexportable: ClassVar[str] = ""  # why a policy behind it cannot be exported as a program; empty if it can
-    num_next_steps: int = 0  # length of the sequences that it learns from, from each sampled step on; 0: none
+    unexportable: ClassVar[str] = ""  # why a policy with this add-on cannot be exported as a program; empty if it can
+    num_next_steps: int = 0  # length of the sequences `next_steps` (types.py) that the add-on learns from; 0: none
 
     def spec(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the environment's."""
@@ -42,8 +42,8 @@ class Addon(Requires, nn.Module):
     def replay(self, episodes: Batch) -> Batch:
         """Returns the extras that `see` would return along recorded episodes, all [time, lines, ...].
 
-        episodes: consecutive episodes in every line, which begin where `first` is True, relabelled by the add-ons
-        before this one.
+        episodes: every line holds consecutive episodes, which begin where `first` is True. The add-ons before this one
+        have relabelled them.
         """
         return {}
 
@@ -52,13 +52,13 @@ class Addon(Requires, nn.Module):
         return ()
 
     def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
-        """Updates running statistics. Called once for every training step.
+        """Updates running statistics. Called once for every training step, and for every step read from data sets.
 
         obs: the observation before the step, as the environment returned it.
         """
 
     def reward(self, batch: Batch) -> Tensor:
-        """Returns the unscaled intrinsic reward of one step, [num_envs], to be stored. Called once per training step.
+        """Returns the unscaled intrinsic reward of one step, [num_envs], to be stored. Called as often as `collect`.
 
         batch: the step, relabelled by the add-ons before this one.
         """
@@ -162,8 +162,8 @@ class Addons(nn.ModuleList):
         """Returns the batch that the agent learns from.
 
         The columns of the stored reward are split into the environment's `reward` and the `intrinsic_rewards`
-        [..., reward modules]. The add-ons also relabel `next_steps`, a batch of sequences, until the add-on that learns
-        from it removes it.
+        [..., reward modules]. The add-ons also relabel `next_steps`, a batch of sequences; the add-on that learns from
+        these sequences removes them.
         """
         if self.reward_modules:
             batch = split_rewards(batch)

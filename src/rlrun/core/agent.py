@@ -22,17 +22,19 @@ F = TypeVar("F", bound=Callable[..., object])
 def kernel(method: F) -> F:
     """Marks a method that the engine may record or compile as a whole, and then replaces on the instance.
 
-    It must have fixed shapes, draw no random numbers (`update` passes noise in), call no `.item()`, branch on no
-    tensor, change no Python state and return detached metrics. The same holds for the methods that it calls. Numbers
-    that change between calls should be in buffers.
+    The method must have fixed shapes, draw no random numbers (`update` passes noise in), call no `.item()`, branch on
+    no tensor, change no Python state and return detached metrics. The same holds for the methods that it calls. Numbers
+    that change between calls should be tensors, as the buffers of a module are.
     """
     method.is_kernel = True  # type: ignore[attr-defined]
     return method
 
 
 def policy(method: F) -> F:
-    """Marks `act` as a method that the engine may record. The rules of `kernel` hold, but it may draw from the agent's
-    streams. Runs without gradients."""
+    """Marks `act` as a method that the engine may record, and runs it without gradients.
+
+    The rules of `kernel` hold, except that `act` may draw from the agent's random streams.
+    """
     method = torch.no_grad()(method)
     method.is_policy = True  # type: ignore[attr-defined]
     return method
@@ -60,7 +62,8 @@ class Agent(Requires, nn.Module):
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
         for needed, given in self.lacks(spec):
-            why = " ".join(f"this environment has {given}, which is not supported".split())  # spaces print line breaks
+            # split and join, because the text of a space may have line breaks
+            why = " ".join(f"this environment has {given}, which is not supported".split())
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.memory = cfg, spec, parts.memory
         self.sequence_length: int | None = None  # length of replayed sequences; None: single transitions
@@ -97,8 +100,10 @@ class Agent(Requires, nn.Module):
         return action, {}
 
     def acting(self) -> Iterable[nn.Module]:
-        """Returns the modules whose parameters and buffers `act` reads, besides buffers of the agent itself: a process
-        that only acts needs no others."""
+        """Returns the modules whose parameters and buffers `act` reads, besides buffers of the agent itself.
+
+        A process that only acts needs no other modules.
+        """
         if not self.acts_with:
             return (self,)
         return [self.get_submodule(name) for name in self.acts_with]

@@ -104,7 +104,7 @@ class Callbacks(nn.ModuleList):
                 raise RunError(f"callback {name_of(callback)}: {event}: {reason(error)}") from error
 
     def warnings(self) -> list[str]:
-        """Returns why a resume is not exact, one line for each callback that changes the run."""
+        """Returns why a resume is not exact: a line for each callback whose changes it does not continue exactly."""
         lines = []
         for callback in self:
             if callback.changes is not None and not callback.resumes_exactly:

@@ -11,7 +11,7 @@ from rlrun.core.clock import Clock
 from rlrun.errors import RunError
 from rlrun.types import Batch, Obs, Spec, Step, carried
 
-LONGEST_EPISODE = 10_000  # steps of an episode that a loop of whole episodes waits for, without a longer time limit
+LONGEST_EPISODE = 10_000  # timesteps that may pass without the end of an episode, unless the time limit is longer
 
 
 class Timestep(NamedTuple):
@@ -59,7 +59,10 @@ class Collector:
 
 
 def check_ends(steps: int, spec: Spec) -> None:
-    """Raises RunError if a loop of whole episodes has waited so many timesteps in vain for the end of an episode."""
+    """Raises RunError if a loop of whole episodes has waited too long for the end of an episode.
+
+    steps: number of timesteps that it has waited.
+    """
     limit = max(LONGEST_EPISODE, spec.time_limit or 0)
     if steps > limit:
         raise RunError(

@@ -19,11 +19,11 @@ class Data:
         return len(self.buffer)
 
     def all(self) -> Batch:
-        """Returns every stored transition, oldest first."""
+        """Returns every stored transition, oldest first; with `algo.loop=hybrid`, the collected ones first."""
         return self.addons.relabel(self.buffer.all())
 
     def since(self, flat_index: int) -> Batch:
-        """Returns every stored transition from this flat index on, oldest first."""
+        """Returns every collected transition from this flat index on, oldest first."""
         return self.addons.relabel(self.buffer.since(flat_index))
 
     def sample(self, size: int) -> Batch:

@@ -1,4 +1,4 @@
-"""Lets a stop signal interrupt the compilation of a kernel, which may take longer than a cluster's grace period."""
+"""Lets a stop signal interrupt a compilation, because compiling may take longer than a cluster's grace period."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ class Interruptible:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """A context for the work, which `interrupt` ends. Does not begin if `interrupt` was called before."""
+        """A context for the work, which `interrupt` ends. Raises at once if `interrupt` was called before."""
         try:
             self.working = True
             self.check()

@@ -5,7 +5,7 @@ from collections import deque
 Logged = list[tuple[str, float]]
 """Names and values, in the order in which they were logged."""
 
-MOST = 100_000  # numbers that are kept until a run takes them; without a run, they would fill the memory
+MOST = 100_000  # limit of the numbers that wait for a run to take them; without a run, they would fill the memory
 
 _logged: deque[tuple[str, float]] = deque(maxlen=MOST)
 

@@ -62,14 +62,12 @@ class Loop(Requires, Module):
         raise NotImplementedError
 
     def first_update(self) -> tuple[str, int]:
-        """Returns the config setting that determines when the first update is made, and the transitions before it.
-
-        Loops that do not know it return ("", 0).
-        """
+        """Returns the config setting that determines when the first update is made, and the number of transitions
+        before that update; ("", 0) if the loop does not know this number."""
         return "", 0
 
     def last_points(self) -> Iterator[tuple[str, int]]:
-        """Yields (setting, step of the last value) of each schedule whose points are environment steps."""
+        """Yields (setting, environment step of the last value) of each schedule with values at environment steps."""
         yield from self.schedules.last_points()
         if self.curriculum is not None:
             yield from self.curriculum.last_points()
@@ -87,7 +85,7 @@ class Loop(Requires, Module):
         self.tick_start = self.steps
 
     def begin_update(self, ctx: Context) -> None:
-        """Sets the hyperparameters that have a schedule for an update."""
+        """Sets hyperparameters that have a schedule to their values for this update."""
         if self.schedules.numbers:
             self.schedules.update(ctx, self.tick_start)
 

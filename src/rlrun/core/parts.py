@@ -42,20 +42,21 @@ class Parts:
     def __init__(self, seed: int, device: torch.device, network: dict[str, object], spec: Spec, scope: str = "agent"):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
         self.memory = StateLayout()
-        self.torsos: list[tuple[str | None, nn.Module]] = []  # role and network of every torso that was built
+        self.torsos: list[tuple[str | None, nn.Module]] = []  # every torso that was built, with its role
 
     def torso(
         self, role: str | None = None, inputs: tuple[str | Space, ...] = ("obs",), members: int | None = None
     ) -> nn.Module:
-        """Returns a new torso of the chosen network: forward(*inputs) -> [batch, features], or
-        [members, batch, features] with `members`. The attribute `features` of the torso is this number.
+        """Returns a new torso of the chosen network, with the attribute `features`.
+
+        Its forward(*inputs) returns [batch, features], or [members, batch, features] with `members`.
 
         role: with "actor" or "critic", values in that section of `network` override those in `network` itself.
         inputs: "obs", "action", or spaces of the agent's own.
         Raises ConfigError if the network has no weights for each member.
         """
         named = {"obs": self.spec.obs, "action": self.spec.action}
-        spaces = [named[part] if isinstance(part, str) else part for part in inputs]
+        spaces = [named[given] if isinstance(given, str) else given for given in inputs]
         torso: nn.Module = registry.build("network", for_role(self.network, role), spaces, members, path="network")
         weights = [*torso.parameters()]
         if members is not None and weights and not any(weight.shape[:1] == (members,) for weight in weights):
@@ -68,8 +69,8 @@ class Parts:
         return torso
 
     def unsupported(self, agent: Agent) -> Iterator[str]:
-        """Yields the faults of the networks that were built for an agent: settings of a role for which it has none, and
-        batch normalisation whose running statistics it does not update."""
+        """Yields why the settings of `network` do not fit an agent: a role for which the agent has no network, or batch
+        normalisation whose running statistics the agent does not update."""
         built = {role for role, _ in self.torsos}
         for role in ROLES:
             if self.network.get(role) and role not in built:
@@ -98,7 +99,10 @@ class Parts:
         return part
 
     def agent(self, values: dict[str, object], name: str) -> Any:
-        """Builds another agent inside this one. `name` is part of its streams' names, so their numbers differ."""
+        """Builds another agent inside this one.
+
+        The names of its random streams contain `name`, so their numbers differ from those of this agent.
+        """
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
         parts.torsos = self.torsos  # one list, so that `unsupported` sees the networks of both
         cls, cfg = agent_class(values, self.spec)
@@ -106,8 +110,10 @@ class Parts:
 
 
 def agent_class(values: dict[str, Any], spec: Spec) -> tuple[type[Agent], object]:
-    """Returns the class of the agent that `values` name, and its Config. For mixed actions, takes the variant in the
-    group `mixed_algo` if one is registered."""
+    """Returns the class of the agent that `values` name, and its typed config.
+
+    For mixed actions, this is the variant in the group `mixed_algo`, if one is registered.
+    """
     group = "algo"
     if isinstance(spec.action, MixedSpace) and values["name"] in registry.names("mixed_algo"):
         group = "mixed_algo"
