@@ -65,7 +65,7 @@ def with_next_action(batch: Batch, n_step: int, gamma: float) -> Batch:
 
 
 def _n_step_sequences(rollout: Batch, n_step: int, gamma: float) -> Batch:
-    """Returns sequences [n_step + 1, time * env, ...] that begin at every step, with the keys of those from replay.
+    """Returns sequences [n_step + 1, time * env, ...] that begin at every step, with the keys of replayed sequences.
 
     `reward`, `n_steps` and `terminated`, [1, time * env], are those of the transition that the first n_step steps form.
     """
@@ -73,7 +73,8 @@ def _n_step_sequences(rollout: Batch, n_step: int, gamma: float) -> Batch:
     start = torch.arange(len(weight), device=weight.device)  # the first step of each sequence, and so its column
     steps = next_steps(rollout, start, n_step + 1)
     mask = steps["mask"][:n_step]
-    n_steps = mask.sum(0).clamp(min=1)  # of a masked first step 0, which would be no position; its weight is 0 anyway
+    # at least 1, because it is used as an index: the sum is 0 if the first step is masked, which has weight 0 anyway
+    n_steps = mask.sum(0).clamp(min=1)
     exponent = torch.arange(n_step, device=weight.device).view(-1, 1)
     reward = (gamma**exponent * mask * steps["reward"][:n_step]).sum(0)
     terminated = steps["terminated"][n_steps.long() - 1, start].to(weight)

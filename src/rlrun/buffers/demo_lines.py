@@ -38,8 +38,8 @@ def with_lines(rollout: Batch, rows: Batch | None) -> Batch:
     return mapped(_appended, collected, folded(rows, count, time))
 
 
-def _appended(part: Tensor, more: Tensor) -> Tensor:
-    return torch.cat([part, more.to(part.dtype)], 1)
+def _appended(collected: Tensor, shown: Tensor) -> Tensor:
+    return torch.cat([collected, shown.to(collected.dtype)], 1)
 
 
 def lines(demos: list[Demo], count: int, time: int) -> Batch:
@@ -57,8 +57,8 @@ def folded(rows: Batch, count: int, time: int) -> Batch:
     padding["weight"] = torch.zeros_like(padding["weight"])
     rows = joined([rows, padding])
 
-    def fold(part: Tensor) -> Tensor:
-        return part.unflatten(0, (-1, time)).transpose(0, 1)
+    def fold(values: Tensor) -> Tensor:
+        return values.unflatten(0, (-1, time)).transpose(0, 1)
 
     return mapped(fold, rows)
 

@@ -12,7 +12,7 @@ from rlrun.types import Obs
 
 
 class Demo(TypedDict, total=False):
-    """A demonstration. The pools of `Demos` hold packed ones; `restored` returns one as it was."""
+    """A demonstration. The pools of `Demos` hold packed ones, which `restored` unpacks."""
 
     obs: Obs  # [steps + 1, ...]
     action: Tensor  # [steps, ...]

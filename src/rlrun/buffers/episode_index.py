@@ -4,10 +4,10 @@ import numpy as np
 
 
 class EpisodeIndex:
-    """For every row of every environment, the rows in which its episode begins and ends.
+    """Holds, for every row of every environment, the rows in which the episode of this row begins and ends.
 
     Row numbers are absolute, as in RingBuffer. The index is not saved, because it follows from the stored rows.
-    A masked row (weight 0) is no transition: the episode before it ends, and it is an episode of its own.
+    A masked row (weight 0) is no transition: it ends the episode before, and counts as an episode of its own.
     """
 
     def __init__(self, capacity: int, num_envs: int):
@@ -20,7 +20,7 @@ class EpisodeIndex:
 
     def clear(self) -> None:
         """Removes all rows from the index."""
-        self.num_rows = 0  # rows indexed so far, those before `add`'s first row included
+        self.num_rows = 0  # 1 + number of the newest indexed row
         self.begun = np.zeros(self.num_envs, np.int64)  # first row of the running episode of each environment
 
     def add(self, first_row: int, done: np.ndarray, masked: np.ndarray) -> None:

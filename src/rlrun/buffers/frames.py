@@ -15,8 +15,8 @@ from rlrun.types import Batch, Spec, Step
 class Frames(Module):
     """Stores, for every row, the newest frame of every image and the timestep of the row within its episode.
 
-    `images`: shape of every image, by dotted key. The key is "" if the whole observation is one image. `compress`:
-    frames are stored as LZ4 blocks in the memory of the CPU.
+    images: shape of every image, by dotted key. The key is "" if the whole observation is one image. setting: the
+    config key to name if the rows do not fit into memory. compress: whether frames are stored as LZ4 blocks on the CPU.
 
     The observation at row t consists of the frames of rows t - stack + 1 to t; near the start of an episode its first
     frame is repeated. The newest frame of the successor is the frame of row t + 1. After a truncation, row t + 1
@@ -110,8 +110,8 @@ class Frames(Module):
 
     def _put_finals(self, successors: Batch, flat_index: Tensor) -> None:
         """Overwrites the newest frame of the successors of truncated steps with the stored final frame."""
-        for i, number in enumerate(flat_index.tolist()):
-            final = self.finals.get(number, {})
+        for i, step_index in enumerate(flat_index.tolist()):
+            final = self.finals.get(step_index, {})
             for name, frame in final.items():
                 successor = successors[_dotted("next_obs", name)]
                 self._newest(successor)[i] = frame

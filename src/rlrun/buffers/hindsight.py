@@ -162,7 +162,7 @@ class Hindsight(Replay):
         """Returns sequences as `Replay._sequences` does; steps after a termination under the new goal have mask 0."""
         batch = super()._sequences(flat_index, returns, length, n_step, burn_in)
         ends_here = ((batch["terminated"] > 0) & (batch["n_steps"] == 1)).long()
-        ends_here[:burn_in] = 0  # the goal of a row may have been achieved before the row, too
+        ends_here[:burn_in] = 0  # a goal that was also achieved during the burn-in must not mask the sequence
         ended_before = ends_here.cumsum(0) - ends_here
         batch["mask"] = batch["mask"] * (ended_before == 0)
         return batch
@@ -180,13 +180,13 @@ class Hindsight(Replay):
         if not differs.any():
             return
         self.checks = False
-        place = differs.nonzero()[0]
+        example = differs.nonzero()[0]
         logging.getLogger(__name__).warning(
             "algo.buffer=%s: compute_reward returns %g for a step whose reward was %g; relabelled rewards are those of "
             "compute_reward, without wrappers that change rewards",
             self.registered,
-            recomputed[place].item(),
-            stored[place].item(),
+            recomputed[example].item(),
+            stored[example].item(),
         )
 
 
@@ -202,12 +202,12 @@ class PrioritizedHindsight(Hindsight, Prioritized):
 def _goal_space(space: Space, key: str, path: str) -> Space:
     """Returns the space of the entry at a dotted path of an observation. Raises ConfigError if it cannot be a goal."""
     entry = space
-    for part in path.split("."):
-        if not isinstance(entry, spaces.Dict) or part not in entry.spaces:
+    for name in path.split("."):
+        if not isinstance(entry, spaces.Dict) or name not in entry.spaces:
             raise ConfigError(
                 f"algo.buffer.{key}={path}: the observation {space} has no such entry; hindsight needs goals"
             )
-        entry = entry[part]
+        entry = entry[name]
     if isinstance(entry, spaces.Dict) or is_image(entry):
         raise ConfigError(f"algo.buffer.{key}={path}: must be one array and not an image, but is {entry}")
     return entry

@@ -114,9 +114,9 @@ def per_step(
 def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
     """Returns the indices of the rows to learn from, and of the rows that pad the last minibatch.
 
-    dim 0: rows are single steps. Masked steps are padding, repeated if necessary, because a kernel is compiled again
-    for every new shape; without masked steps there is no padding. dim 1: rows are sequences; all are learned from,
-    without padding.
+    dim 0: rows are single steps. Masked steps, repeated if necessary, fill the last minibatch up to `size`, because a
+    kernel is compiled again for every new shape. Without masked steps there is no padding. dim 1: rows are sequences;
+    all are learned from, without padding.
     """
     if dim == 1:
         sequence_index = torch.arange(weight.shape[1], device=weight.device)
@@ -141,8 +141,8 @@ def sequences(rollout: Batch, length: int) -> Iterator[Batch]:
     remainder = time % length
     whole = time - remainder
 
-    def cut(part: Tensor) -> Tensor:
-        pieces = part[:whole].unflatten(0, (-1, length))  # [pieces, length, env, ...]
+    def cut(values: Tensor) -> Tensor:
+        pieces = values[:whole].unflatten(0, (-1, length))  # [pieces, length, env, ...]
         return pieces.transpose(0, 1).flatten(1, 2)
 
     yield mapped(cut, rollout)

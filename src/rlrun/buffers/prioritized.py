@@ -14,7 +14,7 @@ from rlrun.types import Batch, Metrics, Obs, Step
 
 @register("buffer", "prioritized")
 class Prioritized(Replay):
-    """Samples transitions in proportion to priorities, which follow their latest TD errors.
+    """Samples transitions in proportion to priorities, each computed from the latest TD error of its transition.
 
     New transitions get the highest priority so far. The `weight` of a sampled transition is multiplied by its
     importance weight, which corrects the bias of prioritised sampling fully when beta is 1.
@@ -40,19 +40,19 @@ class Prioritized(Replay):
         step: Step,
         extras: Batch,
     ) -> None:
-        """Stores one vector step with the highest priority so far."""
+        """Stores one vector step. Once its successors are stored, its transitions have the highest priority so far."""
         oldest = self.first
         super().add(obs, action, step, extras)
         newest = self.ring.total - 1
         latest_complete = self.num_complete_rows - 1
         if latest_complete >= self.first:
             is_transition = self.read_weight(latest_complete) > 0
-            self.tree.set(self.places(latest_complete), self.highest * is_transition)
+            self.tree.set(self.storage_indices(latest_complete), self.highest * is_transition)
         # these rows still provide frames of later stacks, but part of their own stack is overwritten
         for row in range(max(oldest, self.ring.first), self.first):
-            self.tree.set(self.places(row), 0.0)
+            self.tree.set(self.storage_indices(row), 0.0)
         if latest_complete < newest:
-            self.tree.set(self.places(newest), 0.0)
+            self.tree.set(self.storage_indices(newest), 0.0)
 
     def sample(self, size: int) -> Batch:
         """Returns a batch of transitions, drawn in proportion to their priorities with replacement."""
@@ -88,8 +88,8 @@ class Prioritized(Replay):
         self.tree.clear()
         self.highest.fill_(1.0)
 
-    def places(self, row: int) -> Tensor:
-        """Returns the storage indices of all environments of one row, [num_envs]."""
+    def storage_indices(self, row: int) -> Tensor:
+        """Returns the storage indices of the transitions in one row, [num_envs]."""
         first = (row % self.ring.capacity) * self.spec.num_envs
         return torch.arange(first, first + self.spec.num_envs, device=self.device)
 

@@ -107,7 +107,7 @@ class Rollout:
 def num_frames(space: spaces.Space, frame_stack: int) -> Any:
     """Returns how many frames an observation stacks: `frame_stack` for images, else 1. For a Dict, a dict of these."""
     if isinstance(space, spaces.Dict):
-        return {key: num_frames(part, frame_stack) for key, part in space.items()}
+        return {key: num_frames(subspace, frame_stack) for key, subspace in space.items()}
     if is_image(space):
         return frame_stack
     return 1

@@ -58,7 +58,7 @@ class SumTree(Module):
         """Returns leaf indices [n], drawn with uniform numbers [levels, n] from [0, 1).
 
         On every level, a node is chosen with probability proportional to its sum. A leaf of priority 0 is never drawn,
-        because a uniform number below 1 times the total is less than the total.
+        because the product of the total and a number below 1 is less than the total.
         """
         uniform_top, *uniform_lower = uniform.to(torch.float64).unbind()
         top, *lower = self.levels

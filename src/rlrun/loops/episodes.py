@@ -78,7 +78,7 @@ class Episodes(OnPolicy):
                     self.start(free, episodes, time)
         for stream in self.streams():
             stream.join()
-        return lines(self.finish_rollout(rollout), selected)
+        return by_episode(self.finish_rollout(rollout), selected)
 
     def enough(self, episodes: list[EpisodeSpan]) -> bool:
         """Returns whether these episodes reach both minimums."""
@@ -116,7 +116,7 @@ class Episodes(OnPolicy):
         return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
 
 
-def lines(batch: Batch, episodes: list[EpisodeSpan]) -> Batch:
+def by_episode(batch: Batch, episodes: list[EpisodeSpan]) -> Batch:
     """Regroups timesteps [time, env, ...] as [time, episode, ...]; padding repeats the last timestep of an episode."""
     begin, end, slot = torch.tensor([[episode.begin, episode.end, episode.slot] for episode in episodes]).T
     time = torch.arange(int((end - begin).max())).unsqueeze(-1) + begin

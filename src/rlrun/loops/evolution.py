@@ -80,9 +80,10 @@ class Evolution(Loop):
         return self.started - 1
 
     def finish(self, slot: int, counts: bool) -> None:
-        """Adds the return of the ended episode to the fitness of its member, and starts the next trial.
+        """Adds the return of an ended episode to the fitness of its member, and starts the next trial.
 
-        If the episode does not count, because its last step is masked, its trial is repeated.
+        slot: index of the environment. counts: False if the last step of the episode is masked; the trial is then
+        repeated.
         """
         if counts and self.jobs[slot] >= 0:
             self.fitness[self.jobs[slot] % len(self.fitness)] += self.returns[slot] / self.cfg.episodes

@@ -91,13 +91,13 @@ class Offline(OffPolicy):
         """Returns the demonstrations of all data sets, of each data set only the first `data_steps` transitions."""
         if not self.cfg.data:
             raise ConfigError(f"{DATA}: missing; name a data set, such as one from rlrun eval RUN record=demos-v0")
-        places = self.cfg.data
-        if isinstance(places, str):
-            places = [places]
+        names = self.cfg.data
+        if isinstance(names, str):
+            names = [names]
         demos: list[Demo] = []
-        for place in places:
-            self.digests |= digests(DATA, place)
-            demos += shortened(read(DATA, place, self.env, self.cfg.data_env), self.cfg.data_steps)
+        for name in names:
+            self.digests |= digests(DATA, name)
+            demos += shortened(read(DATA, name, self.env, self.cfg.data_env), self.cfg.data_steps)
         return demos
 
     def get_extra_state(self) -> dict[str, Any]:
