@@ -54,6 +54,7 @@ class CategoricalGoals(Addon):
     def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         first = carry["first"]
         num_envs = len(first)
+        # the goal "before" the first is i - num_envs, so that evaluations of environment i begin with goal i
         before_first = torch.arange(num_envs, device=first.device) - num_envs
         previous = carry.get(GOAL_EXTRA, before_first)
         if explore:

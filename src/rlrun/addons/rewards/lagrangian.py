@@ -40,10 +40,11 @@ TRANSFORMS: dict[str, tuple[Transform, Transform]] = {  # from theta to weights,
 class LagrangianWeights(Addon):
     """Adds learned `reward_weights` [components] to every batch.
 
-    An update takes one gradient step on the weights if rewards were collected since the last gradient step. With
-    measure=rollout, E[r_i] is the mean of these rewards; with measure=evaluation, it is a running mean over
-    evaluations. The objective (`types.Objective`) is the sum of the components without a threshold, each times its
-    initial weight, under the condition that the others reach their thresholds.
+    An update takes one gradient step on the weights if rewards were collected since the last update. With
+    measure=rollout, E[r_i] is the mean of these rewards. With measure=evaluation, it is a running mean over
+    evaluations, and there is no gradient step before the first evaluation. The objective (`types.Objective`) is the sum
+    of the components without a threshold, each times its initial weight, under the condition that the others reach
+    their thresholds.
     """
 
     @config
@@ -84,10 +85,10 @@ class LagrangianWeights(Addon):
         self.register_buffer("limited", limited, persistent=False)
         self.register_buffer("floors", floor_values, persistent=False)
         self.register_buffer("max_theta", torch.where(limited, max_theta, torch.inf), persistent=False)
-        self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last gradient step
+        self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last update
         self.register_buffer("rows", torch.zeros(()))  # number of steps in that sum
         self.register_buffer("average", torch.zeros(spec.reward_dim))  # running mean reward per step of evaluations
-        self.fresh = False  # whether there are rewards since the last gradient step
+        self.fresh = False  # whether rewards were collected since the last update
         self.evaluations = 0  # number of evaluations so far
         self.optim = Optim([self.theta], cfg.learning_rate)
 

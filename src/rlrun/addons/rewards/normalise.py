@@ -12,7 +12,7 @@ from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
 class NormaliseRewards(Addon):
-    """Divides rewards by the standard deviation of the discounted return, so that of value targets is near 1.
+    """Divides rewards by the standard deviation of discounted returns, so that of value targets becomes about 1.
 
     The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted.
     """
@@ -25,7 +25,7 @@ class NormaliseRewards(Addon):
         if spec.reward_dim > 1:
             shape = (spec.reward_dim,)
         self.statistics = Statistics(shape)
-        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted returns of the running episodes
+        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted sums of the rewards of running episodes so far
 
     def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
         discount: float | Tensor = self.gamma
@@ -60,9 +60,9 @@ class NormaliseRewards(Addon):
 class StandardiseRewards(Addon):
     """Subtracts the mean of the single rewards, and divides by their standard deviation.
 
-    From a reward that sums n discounted rewards, the sum of n discounted means is subtracted, and its limit is n times
-    `clip`. Of the rewards of a held action, one that was drawn uniformly is added to the statistics. In tasks that
-    terminate, subtracting the mean may change the optimal policy.
+    From a reward that sums n discounted rewards, the sum of n discounted means is subtracted, and the result is clipped
+    to n times `clip`. Of the rewards of a held action, one that was drawn uniformly is added to the statistics. In
+    tasks that terminate, subtracting the mean may change the optimal policy.
     """
 
     def __init__(self, spec: Spec, gamma: float, clip: float | None, epsilon: float):

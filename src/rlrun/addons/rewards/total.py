@@ -21,7 +21,7 @@ class RewardSum(Addon):
 
     def __init__(self, reward_modules: Sequence[Addon], coef: float):
         super().__init__()
-        self.reward_modules = tuple(reward_modules)  # a tuple, because Addons holds them as submodules
+        self.reward_modules = tuple(reward_modules)  # a tuple, because they are submodules of Addons already
         self.coef = coef
 
     def relabel(self, batch: Batch) -> Batch:

@@ -1,8 +1,8 @@
 """Multi-dimensional Q-learning, MDQ, of the Agent Learning Framework (ALF), which names no paper.
 
 Continuous actions are chosen one dimension after the other, each among a number of bins. The policy is therefore not
-limited to one mode. Two branches have values: `critic`, Q(s, a) of any action, learns from TD targets; `actor`, whose
-bins are sampled, is distilled from `critic`.
+limited to one mode. Two networks predict values: `critic`, Q(s, a) of any action, learns from TD targets. `actor`, the
+values of the bins from which actions are sampled, is distilled from the target network of `critic`.
 """
 
 import math
@@ -86,9 +86,9 @@ class MDQ(Agent):
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
-        choices = self.update_noise.uniform(*batch["action"].shape, self.cfg.bins)
+        next_noise = self.update_noise.uniform(*batch["action"].shape, self.cfg.bins)
         members = self.ensemble.draw_members(self.update_noise)
-        metrics, priority = self.update_critic(batch, choices, members)
+        metrics, priority = self.update_critic(batch, next_noise, members)
         noise = self.update_noise.normal(*batch["action"].shape)
         metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
@@ -96,6 +96,7 @@ class MDQ(Agent):
 
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
+        """Returns metrics and priorities, [batch]. noise [batch, dims, bins]: uniform, for the next actions."""
         with torch.no_grad():
             target_q, divergence = self.target_q(batch, noise, self.target_critic.select(members))
         z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
@@ -121,7 +122,7 @@ class MDQ(Agent):
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
-        """Distils the target critics into the actor, at actions near the stored ones."""
+        """Distils the target critics into the actor, at actions near the stored ones; noise [batch, dims]."""
         action = (batch["action"] + self.cfg.distill_noise * noise).clamp(-1, 1)
         with torch.no_grad():
             z = self.target_critic(batch["obs"], action)

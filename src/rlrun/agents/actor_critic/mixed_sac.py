@@ -55,7 +55,7 @@ class MixedSAC(SAC):
     def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, dict[str, float]]:
         """Returns the actor, the critics, and the default target entropy of every component.
 
-        It is minus the number of dimensions of continuous values, and `default_target` of the choice.
+        The target of continuous values is minus their number; that of the choice is `default_target`.
         """
         space = self.spec.action
         targets: dict[str, float] = {}
@@ -90,9 +90,9 @@ class MixedSAC(SAC):
 
     def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns sum_k p_k Q_k(s, a_c) for sampled continuous values a_c, [batch], and the log-probability of every
-        component, [batch, components]; that of the choice is its expectation, minus the entropy of p.
+        component, [batch, components].
 
-        No gradient flows to p.
+        The log-probability of the choice is its expectation over p, minus the entropy of p. No gradient flows to p.
         """
         continuous, log_prob = self.actor(obs).sample_parts(noise[:, 1:], self.sizes)
         with torch.no_grad():

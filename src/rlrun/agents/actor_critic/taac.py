@@ -1,8 +1,8 @@
 """Temporally abstract actor-critic (TAAC; Yu et al. 2021, arXiv 2104.06521).
 
 At every timestep a switch decides whether the current trajectory of actions goes on or a new one replaces it. The actor
-proposes the new one, and the switch compares the Q-values of both. What a trajectory is, is the part `algo.trajectory`:
-a repeated action (TAAC), or actions on a line (TAAC-L) or on a parabola (TAAC-Q).
+proposes the new one, and the switch compares the Q-values of both. The part `algo.trajectory` defines the kind of
+trajectory: a repeated action (TAAC), or actions on a line (TAAC-L) or on a parabola (TAAC-Q).
 
 Symbols: tau is a trajectory after the decision of a timestep, tau^- the one before it; b is 1 for a new trajectory.
 """

@@ -28,7 +28,7 @@ class FirstPulls(StartsFresh, nn.Module):
         num_envs, num_arms = scores.shape
         best = scores.argmax(-1)
         pulls = carry.get(PULLS, self.done.expand(num_envs))
-        index = pulls + torch.ones_like(best).cumsum(0) - 1
+        index = pulls + torch.ones_like(best).cumsum(0) - 1  # environment i makes the pull with number pulls + i
         turn = index % num_arms
         score = scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1)
         is_initial = (index < self.total) & score.isfinite()
@@ -36,5 +36,5 @@ class FirstPulls(StartsFresh, nn.Module):
         return arms, {PULLS: pulls + num_envs}
 
     def update(self, ctx: Context) -> None:
-        """Stores the number of pulls before the data of this update."""
+        """Stores the number of pulls so far, without those of a rollout that this update learns from."""
         self.done.fill_(ctx.env_steps)

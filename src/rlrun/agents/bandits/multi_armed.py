@@ -43,7 +43,7 @@ class MultiArmed(Agent):
         return random_argmax(scores, self.noise.uniform(*scores.shape)), {}
 
     def context(self, obs: Tensor) -> Tensor:
-        """Returns the index of the bandit in the tables, which starts at 0; [batch]."""
+        """Returns the index of the bandit in the tables, counted from 0; [batch]."""
         return obs - int(self.spec.obs.start)
 
     def value(self, context: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class NeuralLinear(NeuralGreedy):
 
     @torch.no_grad()
     def add(self, pulls: Batch) -> None:
-        """Updates the posterior with these pulls, oldest first, which may be none."""
+        """Updates the posterior with pulls, oldest first; there may be none."""
         if not len(pulls["index"]):
             return
         features = self.q.features(pulls["obs"])

@@ -1,7 +1,7 @@
 """A bandit agent with Bayes by backprop (Blundell et al. 2015, arXiv 1505.05424).
 
-It learns a Gaussian posterior over the weights of the network that predicts rewards, and samples new weights for every
-call of `act`.
+It learns a Gaussian posterior over the weights of the network that predicts rewards. Exploration samples new weights
+for every call of `act`; evaluations use the posterior mean.
 """
 
 import math

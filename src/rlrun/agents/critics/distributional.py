@@ -36,9 +36,9 @@ class DistributionCritic(Ensemble):
 class CategoricalCritic(DistributionCritic):
     """Predicts logits of a distribution over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
 
-    The target is the distribution of the member with the lowest mean. The loss is KL(target || prediction). Its
-    gradient equals that of the cross-entropy, but unlike the cross-entropy it is 0 if the prediction equals the target,
-    as a priority should be (arXiv 1710.02298).
+    The target is the distribution of the member with the lowest mean. The loss is KL(target || prediction), which has
+    the gradient of the cross-entropy. Unlike the cross-entropy, the KL divergence is 0 if the prediction equals the
+    target, as a priority should be (arXiv 1710.02298).
     """
 
     atoms: Tensor

@@ -80,9 +80,9 @@ class Rescaled(Mean):
 class HLGauss(ExpectedReturn):
     """Predicts the expected return by classification, HL-Gauss (Imani and White 2018, arXiv 1806.04613).
 
-    The outputs are logits of a histogram of `num_atoms` bins. Its target is the histogram of a normal distribution
-    around the TD target, as in Farebrother et al. 2024, arXiv 2403.03950, sec. 3.1. Targets are clipped to [v_min,
-    v_max]. The loss is KL(target || prediction).
+    The outputs are logits of a histogram of `num_atoms` bins. The target is the histogram of a normal distribution
+    around the TD target, which is clipped to [v_min, v_max] (Farebrother et al. 2024, arXiv 2403.03950, sec. 3.1). The
+    loss is KL(target || prediction).
     """
 
     edges: Tensor

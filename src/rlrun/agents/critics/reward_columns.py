@@ -1,4 +1,4 @@
-"""Critics of reward vectors: every member predicts one return for each reward, and in soft actor-critic the entropy's.
+"""Critics of reward vectors: every member predicts a return for each reward and, in soft actor-critic, for the entropy.
 
 Targets are pessimistic about the weighted sum of the returns, and use only the signs of `reward_weights`, so the
 weights may change during training. The actor maximises the weighted sum.

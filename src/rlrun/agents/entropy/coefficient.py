@@ -23,7 +23,7 @@ RULES = ("tenth", "minus_dimensions", "nearly_uniform")
 PerComponent = float | list[float] | dict[str, float] | None
 
 LEAST_TEMPERATURE = 1e-6  # replaces an alpha of 0 in a policy softmax(Q / alpha), which is then greedy
-OPEN = 0.1  # fraction of the range of actions, or of the probability, over which `default_target` spreads
+SPREAD = 0.1  # `default_target`: the part of a Box action's range that is used; the probability of all but one choice
 
 
 def _number_or_rule(value: object) -> object:
@@ -104,7 +104,7 @@ class MovingAverage(nn.Module):
 
 
 def resolve_target_entropy(values: dict[str, object], space: Space, path: str = "algo.entropy") -> dict[str, object]:
-    """Returns the settings `values` of one component of the action, with the number of a rule in `target_entropy`.
+    """Returns `values`, the settings of an entropy part; the name of a rule in `target_entropy` becomes a number.
 
     `minus_dimensions` is the rule of SAC (arXiv 1812.05905), `nearly_uniform` that of SAC for discrete actions (arXiv
     1910.07207), and `tenth` that of `default_target`. path: dotted key of the settings. Raises ConfigError if a rule is
@@ -147,11 +147,11 @@ def default_target(space: Space) -> float:
     """
     if isinstance(space, spaces.Box):
         num_dims = math.prod(space.shape)
-        return num_dims * math.log(2 * OPEN)
+        return num_dims * math.log(2 * SPREAD)
     total = 0.0
     for n in choices(space):
         if n > 1:
-            others = OPEN * math.log((n - 1) / OPEN)
-            likely = -(1 - OPEN) * math.log(1 - OPEN)
+            others = SPREAD * math.log((n - 1) / SPREAD)
+            likely = -(1 - SPREAD) * math.log(1 - SPREAD)
             total += others + likely
     return total

@@ -84,7 +84,7 @@ class BootstrapEntropy(EntropyReward):
 
 @register("entropy_reward", "every_step")
 class EveryStepEntropy(BootstrapEntropy):
-    """Also adds the entropy of the steps within n-step returns, of the present policy in the stored states."""
+    """Also adds the entropy of the steps within n-step returns: that of the current policy in the stored states."""
 
     def __init__(self, cfg: BootstrapEntropy.Config, spec: Spec, agent: NStepReturns):
         super().__init__(cfg, spec, agent)
@@ -106,6 +106,7 @@ class EveryStepEntropy(BootstrapEntropy):
         mask = steps["mask"][1:]  # [n_step - 1, batch]
         obs = flat(index(steps["obs"], slice(1, None)))
         dist = policy(obs)
-        entropy = dist.entropy_estimate(source).view_as(mask) + self.mean  # log pi - mean in `cost`, so -log pi + mean
+        # `cost` subtracts the running mean from log pi, so it is added to the entropy, an estimate of -log pi
+        entropy = dist.entropy_estimate(source).view_as(mask) + self.mean
         bonus = alpha * (self.discount * mask * entropy).sum(0)
         return batch | {"reward": batch["reward"] + bonus}

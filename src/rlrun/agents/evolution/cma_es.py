@@ -127,7 +127,7 @@ class CMAES(Agent):
         return self.policy(obs, params), {}
 
     def ask(self) -> Tensor:
-        """Returns a sampled population of parameter vectors, [population, P] (38-40)."""
+        """Returns a sampled population of parameter vectors, [population, P] (equations 38 to 40)."""
         z = self.noise.normal(self.cfg.population, self.policy.size)
         y = self.covariance.spread(z)
         return self.mean + self.sigma * y

@@ -1,6 +1,6 @@
 """Evolution strategies as a scalable alternative to reinforcement learning (Salimans et al. 2017, arXiv 1703.03864).
 
-Adam ascends the gradient of the mean fitness under Gaussian parameter noise, which is estimated from the population.
+Adam ascends an estimate, from the population, of the gradient of the mean fitness under Gaussian parameter noise.
 Unlike in the paper, there is no virtual batch normalisation, and weight decay is decoupled from the gradient (AdamW).
 """
 

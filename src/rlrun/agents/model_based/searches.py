@@ -47,7 +47,7 @@ class PuctSearch(nn.Module):
         super().__init__()
         self.cfg = cfg
         self.rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
-        # as_tensor keeps the tensor of a number with a schedule, which the loop changes in place
+        # a scheduled temperature is a tensor that the loop changes in place; as_tensor does not copy it
         self.register_buffer("temperature", torch.as_tensor(cfg.temperature), persistent=False)
 
     def best(self, model: Model, root: Node) -> SearchResult:

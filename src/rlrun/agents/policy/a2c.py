@@ -157,9 +157,9 @@ class A2C(Agent):
         advantage = self.advantage.normalise_minibatch(batch["advantage"], weight)
         dist = self.policy(batch["obs"])
         log_prob = dist.log_prob(batch["action"])
-        log_ratio = log_prob - batch["log_prob"]  # of the current policy to that before the update
-        policy_loss, parts = self.policy_loss(log_prob, log_ratio, advantage, weight)
-        metrics = {f"loss/{name}": value for name, value in parts.items()}
+        log_ratio = log_prob - batch["log_prob"]  # current policy over the policy of `old_log_prob`
+        policy_loss, policy_metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
+        metrics = {f"loss/{name}": value for name, value in policy_metrics.items()}
         entropy_bonus, entropy = self.entropy.bonus(dist, weight)
         loss = policy_loss - entropy_bonus
         if self.critic.in_policy_loss:

@@ -125,7 +125,7 @@ class SharedUpdate(CriticUpdate):
 
 
 class OwnUpdate(CriticUpdate):
-    """A separate critic network with a separate optimiser. Its settings that are null are those of the agent."""
+    """A separate critic network with a separate optimiser. Settings that are null have the agent's values."""
 
     @config
     class Config:

@@ -39,7 +39,10 @@ class DynaQ(QLearning):
         return super().update(rollout, ctx)
 
     def learn(self, step: Batch) -> Metrics:
-        """Learns from a step, and then from steps of the model. Returns the metrics of the former if it took place."""
+        """Learns from a step, and then from steps of the model.
+
+        Returns the metrics of the update with the real step if there was one, else those of planning.
+        """
         metrics: Metrics = {}
         if self.cfg.real_updates:
             metrics = super().learn(step)

@@ -13,8 +13,8 @@ class ExpectedSARSA(QLearning):
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
         """Returns the expected value of the next state under the epsilon-greedy policy, [env].
 
-        table [env]: the index of the table to update. With two tables, it determines the greedy action, and the other
-        table the values.
+        table [env]: the index of the table to update. With two tables, this one determines the greedy action, and the
+        other one the values.
         """
         best = self.q[table, state].argmax(-1, keepdim=True)
         value = self.q[self.other(table), state]

@@ -75,7 +75,7 @@ class QLearning(Agent):
         return torch.where(is_random, random, greedy)
 
     def state(self, obs: Tensor) -> Tensor:
-        """Returns the index of the state in the tables, which starts at 0."""
+        """Returns the index of the state in the tables, counted from 0."""
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
@@ -114,8 +114,8 @@ class QLearning(Agent):
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
         """Returns the value of the greedy action in the next state, [env].
 
-        table [env]: the index of the table to update. With two tables, it determines the greedy action, and the other
-        table its value.
+        table [env]: the index of the table to update. With two tables, this one determines the greedy action, and the
+        other one its value.
         """
         best = self.q[table, state].argmax(-1)
         return self.q[self.other(table), state, best]

@@ -73,4 +73,4 @@ def goal_of(obs: Any) -> Tensor:
 
 def without_goal(obs: Any) -> dict[str, Any]:
     """Returns the entries of an observation, or of its space, except the goal."""
-    return {name: part for name, part in obs.items() if name != GOAL}
+    return {name: entry for name, entry in obs.items() if name != GOAL}

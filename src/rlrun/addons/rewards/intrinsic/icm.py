@@ -1,8 +1,8 @@
 """Intrinsic curiosity module (Pathak et al. 2017, arXiv 1705.05363): the error of a forward model in feature space.
 
 The features are trained by an inverse model, which predicts the action from the features of two consecutive states.
-They therefore need not represent anything that the actions do not affect. The loss of the forward model does not train
-the features, as in published implementations. `forward_coef` is the paper's beta.
+They therefore need not represent anything that the actions do not affect. As in published implementations, the loss of
+the forward model does not train the features. `forward_coef` is the paper's beta.
 """
 
 import numpy as np

@@ -13,7 +13,7 @@ from rlrun.types import Batch, Metrics, Spec
 class Intrinsic(nn.Module):
     """Subclasses compute the intrinsic reward (`raw_reward`) and learn (`fit`). bonus.py adds it to the batch.
 
-    The reward is divided by the running standard deviation of its discounted sum; its mean is not subtracted (arXiv
+    The reward is divided by the running standard deviation of its discounted sum; no mean is subtracted (arXiv
     1810.12894, sec. 2.4). The reward of a step is computed before the model learns from that step.
     """
 
@@ -56,7 +56,7 @@ class Intrinsic(nn.Module):
         """Adds collected rows [..., env, ...] to the pending statistics of observations."""
 
     def publish(self) -> None:
-        """Makes all pending statistics live. Called in an update."""
+        """Makes all pending statistics live. Called whenever a batch is learned from."""
         self.statistics.publish()
 
     def preprocess(self, rows: Batch) -> Batch:
