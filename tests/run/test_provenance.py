@@ -60,6 +60,15 @@ def test_git_state_of_a_worktree_and_where_there_is_none(repository: Path, tmp_p
     assert git_state(tmp_path) is None
 
 
+def test_git_reads_no_files_outside_of_the_folder_of_the_repository(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("password\n")
+    blob = git(repository, "hash-object", "-w", "code.py")
+    git(repository, "update-index", "--add", "--cacheinfo", f"100644,{blob},secret")
+    git(repository, "config", "core.worktree", str(tmp_path))
+    assert git_diff(repository) == ""
+    assert git_state(repository) is None
+
+
 def test_git_diff_is_a_patch_of_tracked_files_that_git_applies(repository: Path, tmp_path: Path) -> None:
     assert git_diff(repository) == git_diff(tmp_path) == ""
     (repository / "code.py").write_text("x = 2\n\n")

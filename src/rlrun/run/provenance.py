@@ -16,8 +16,9 @@ PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "py
 
 DIFF_BYTES = 1 << 20  # larger patches are not passed to loggers
 INDEX_BYTES = 64 << 20  # enough for a repository with half a million files
-GIT_SECONDS = 10  # of one command; a cold cache of a large repository takes seconds
+GIT_SECONDS = 10  # time limit of one command; if a large repository is not cached yet, commands take seconds
 NOTHING: Mapping[str, str] = {}
+# prints four lines: the commit, the folder of the repository, and the paths of its index and of its objects
 LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
 
@@ -38,7 +39,8 @@ def provenance() -> dict[str, object]:
 def git_state(folder: Path) -> str | None:
     """Returns the commit of the repository around `folder`, as `<commit>`, or `<commit>-dirty` if tracked files differ.
 
-    Returns None if there is no repository, or if git fails or takes too long.
+    Returns None if there is no repository, if its files are in another folder than that of `.git`, or if git fails or
+    takes too long.
     """
     found = _changes(folder, "--name-only")
     if found is None:
@@ -52,15 +54,20 @@ def git_state(folder: Path) -> str | None:
 def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
     """Returns the current commit, and the output of `git diff-index` for the tracked files that differ from it.
 
-    options: of `git diff-index`. Returns None if there is no repository, or if git fails or takes too long.
+    options: of `git diff-index`. Returns None if there is no repository, if its files are in another folder than that
+    of `.git`, or if git fails or takes too long.
 
     The repository may be untrusted, and its configuration can name programs that git runs, such as filters and hooks.
-    Git therefore runs in a new, empty repository with the objects and a copy of the index of the original.
+    Git therefore runs in a new, empty repository with the objects and a copy of the index of the original. Only files
+    below the folder that holds `.git` are compared.
     """
-    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+    root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+    if root is None:
         return None
     try:
         commit, top, index, objects = _git(folder, *LOCATE).splitlines()
+        if not os.path.samefile(top, root):  # `core.worktree` may name any other folder, whose files would be read
+            return None
         with tempfile.TemporaryDirectory() as clean:
             _git(folder, "init", "--quiet", "--template=", clean)
             copy = Path(clean, "index")
