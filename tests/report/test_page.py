@@ -49,6 +49,11 @@ def written(tmp_path_factory: Any) -> tuple[Path, str]:
     return folder / "out", (folder / "out" / "index.html").read_text()
 
 
+def test_the_page_says_how_many_runs_are_in_no_statistic(written: tuple[Path, str]) -> None:
+    _, text = written
+    assert "1 of 17 runs are not part of any statistic" in text
+
+
 def test_the_page_is_sound_and_needs_no_network(written: tuple[Path, str]) -> None:
     folder, text = written
     page = Sound(text)

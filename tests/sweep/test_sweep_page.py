@@ -205,6 +205,12 @@ def test_repeating_command_reads_no_plugin_that_the_sweep_names(
     assert "algo.gamma=logit(0.9,0.999)" in page.repeating(found)
 
 
+def test_page_counts_the_trials_of_a_grid_that_are_fewer_than_the_setting(tmp_path: Path) -> None:
+    path = make_sweep(tmp_path / "s", 4, space={"algo.loop.batch_size": {"int": [1, 4]}}, search="grid")
+    found = stored.read(path)
+    assert "<dt>trials</dt><dd>4</dd>" in page.html(replace(found, cfg=replace(found.cfg, trials=9)), "")
+
+
 def test_page_and_table_of_many_trials_show_the_best(
     found: Stored, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

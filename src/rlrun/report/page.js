@@ -29,7 +29,7 @@
 
   const visible = (panel) => panel.curves.filter(([place]) => shown(place));
 
-  // Returns the rows of the tip: all shown methods at step x, the highest value first.
+  // Returns the rows of the tip: the shown methods whose values at step x are nearest to y = height, the highest first.
   const rows = (panel, x, height) => {
     const found = [];
     for (const [place, xs, ys, low, high] of visible(panel)) {
