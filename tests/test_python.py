@@ -104,6 +104,20 @@ def test_train_returns_the_run_and_raises_as_the_command_line_says(tmp_path: Pat
         rlrun.load(tmp_path)
 
 
+def test_resume_switches_loggers_and_logs_nothing_from_before_it_began(tmp_path: Path) -> None:
+    run = rlrun.Run(trained("dqn", tmp_path))
+    rlrun.log("leftover", 1.0)
+    resumed = run.resume("logger=[csv]", total_steps=70)
+    assert (run.path / "metrics.csv").is_file()
+    rlrun.log("leftover", 1.0)
+    branch = run.resume(total_steps=80, into=str(tmp_path / "branch"))
+    rlrun.log("leftover", 1.0)
+    reset = run.reset(into=str(tmp_path / "reset"), logger=["csv"])
+    assert (reset.path / "metrics.csv").is_file()
+    for one in (resumed, branch, reset):
+        assert not any("custom/leftover" in row for row in one.rows), one.path.name
+
+
 def test_importing_rlrun_takes_no_torch() -> None:
     code = "import sys, rlrun; assert 'torch' not in sys.modules; assert rlrun.train and 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

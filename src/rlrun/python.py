@@ -11,6 +11,7 @@ import numpy as np
 
 from rlrun.cli import settings
 from rlrun.cli.evaluate import RULES as EVALUATE_RULES
+from rlrun.cli.resume import RULES as RESUME_RULES
 from rlrun.config import check
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
@@ -76,8 +77,8 @@ class Run:
     def reset(self, *words: str, into: str | Path, env: object = None, **changes: object) -> "Run":
         """Starts a new run in a new folder with the config and the latest weights of this one, as `rlrun reset` does.
 
-        For example, `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its
-        iterations. env, errors: as in `resume`.
+        For example, `run.reset(into="second", seed=1)`. An algorithm whose iterations are whole runs calls it once for
+        each iteration. env, errors: as in `resume`.
         """
         changed = _changes(words, changes, RESUME_RULES | {"seed": settings.WHOLE})
         plugins = changed.pop("plugins", ())
@@ -151,14 +152,6 @@ def evaluate(
         values = trained.evaluate(path, episodes, seed, explore)
     chosen = ("return_mean", "return_std", "length_mean", "returns", "lengths")
     return Evaluation(**{name: values[name] for name in chosen}, values=values)
-
-
-RESUME_RULES = {
-    "total_steps": settings.COUNT,
-    "device": settings.TEXT,
-    "into": settings.PATH,
-    "plugins": settings.NAMES,
-}
 
 
 def _plain(value: object) -> Any:

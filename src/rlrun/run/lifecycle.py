@@ -121,6 +121,7 @@ def resume(run: RunDir, changes: Mapping[str, object] | None = None, typed: bool
 
 def branch(source: Path, run: RunDir, changes: Mapping[str, object] | None = None) -> RunResult:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
+    take_logged()
     source_path, name = locate(source)
     snapshot = Store(source_path).load(name)
     config, loggers, words, changes = stored_parts(source_path, UNPAUSED | dict(changes or {}), snapshot.step)
@@ -171,7 +172,7 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
 
 
 class Continued(NamedTuple):
-    """The parts of a stored run that may be untrusted, checked."""
+    """The parts of a stored run that may be untrusted, after their checks."""
 
     config: RunConfig
     loggers: Loggers
@@ -349,8 +350,8 @@ def is_before_first_row(trainer: Trainer, snapshot: Snapshot) -> bool:
 
 
 def is_of_state(fault: BaseException) -> bool:
-    """Returns whether wrong state may have caused an error: not if code of the user or a lack of resources has."""
-    is_users = traced(fault) != reason(fault)
+    """Returns whether wrong state may have caused an error: False if user code or a lack of resources caused it."""
+    is_users = traced(fault) != reason(fault)  # `traced` adds the line of user code, if the error was raised there
     if is_users:
         return False
     return not isinstance(fault, SystemExit | OSError | MemoryError | torch.OutOfMemoryError)
