@@ -27,7 +27,7 @@ class ConfigError(RlrunError):
 
 
 class RunError(RlrunError):
-    """A run had to stop because an environment failed or because a loss or gradient was not finite."""
+    """A run or a sweep had to stop, for example because an environment failed or because a loss was not finite."""
 
 
 class SnapshotError(RlrunError):
@@ -78,7 +78,7 @@ def reason(error: BaseException, located: bool = False) -> str:
 
 
 def undecodable(error: UnicodeDecodeError) -> str:
-    """Returns the line of a file, read as a whole, and its byte that cannot be decoded."""
+    """Returns which line and which byte of a file cannot be decoded. error: from decoding the whole file."""
     line = error.object[: error.start].count(b"\n") + 1
     return f"line {line}: byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}; convert the file"
 

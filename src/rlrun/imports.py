@@ -89,7 +89,7 @@ class Neighbours:
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Returns the spec of a module that is in no package, or None."""
+        """Returns the spec of a top-level module in the folder of the importing module, or None."""
         if path is not None:
             return None
         importer = sys.modules.get(_importer())
@@ -100,7 +100,7 @@ class Neighbours:
             return None
         folder = Path(origin).parent
         searched = [str(folder)]
-        if Path(origin).name == "__init__.py":
+        if Path(origin).name == "__init__.py":  # a package also imports the modules beside its own folder
             searched.append(str(folder.parent))
         return PathFinder.find_spec(name, [folder for folder in searched if folder in cls.folders])
 
@@ -185,7 +185,7 @@ def homes(reference: str) -> list[Path]:
     return [Path(home) for home in found.submodule_search_locations]
 
 
-def importing(reference: str, key: str) -> ModuleType:
+def import_named(reference: str, key: str) -> ModuleType:
     """Imports a module that the user named under `key`. Raises ConfigError if the import fails for any reason."""
     try:
         if is_path(reference):

@@ -1,4 +1,4 @@
-"""The lock of a run's folder. The operating system releases it even if the process that holds it is killed."""
+"""The lock of the folder of a run or a sweep. The system releases it even if the process that holds it is killed."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ _locks: set[int] = set()
 
 
 def take(path: Path) -> int:
-    """Locks RUN/.lock, writes this process into the file, and returns its descriptor.
+    """Locks the file .lock of a folder, writes this process's id and host into it, and returns its descriptor.
 
-    Raises ConfigError if another process holds the lock.
+    Raises ConfigError if another process holds the lock, or if the file cannot be opened or locked.
     """
     file = path / LOCK
     try:
@@ -30,9 +30,8 @@ def take(path: Path) -> int:
         try:
             operating_system.lock(descriptor)
         except BlockingIOError:
-            time.sleep(
-                operating_system.RETRY_S
-            )  # another process may have called `holder`, which locks the file for an instant
+            # another process may have called `holder`, which locks the file for an instant
+            time.sleep(operating_system.RETRY_S)
             operating_system.lock(descriptor)
     except OSError as error:
         holder = _text(descriptor)
@@ -87,7 +86,7 @@ def release(descriptor: int) -> None:
 
 
 def holder(path: Path) -> str | None:
-    """Returns which process holds a run's lock, as text, or None if the lock is free. Does not keep the lock."""
+    """Returns which process holds the lock of a folder, as text, or None if the lock is free or cannot be read."""
     file = path / LOCK
     try:
         descriptor = files.open_descriptor(file)

@@ -13,12 +13,12 @@ from rlrun import files, lock
 from rlrun.config.stored import CONFIG, OVERRIDES, config_text, not_a_run, parse_json, read_stored, read_words, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK
-from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
+from rlrun.snapshot.atomic import TEMPORARY, remove_leftovers, replace_text
 
 RUNS = Path("runs")
 STARTING = ".starting"  # lock file of `starting`
 METRICS, META, SUMMARY, SNAPSHOTS = "metrics.jsonl", "meta.json", "summary.json", "snapshots"
-LISTING = "rlrun.json"  # the list of files of a run that was shared; its snapshot holds only weights
+LISTING = "rlrun.json"  # list of the files of a shared run, whose snapshot holds only weights
 
 
 class RunDir:
@@ -78,7 +78,7 @@ class RunDir:
             raise ConfigError(f"{path}: {not_a_run(path)}")
         files.check_folder(path)
         run = cls(path)
-        sweep(path)
+        remove_leftovers(path)
         return run
 
     @property
@@ -144,7 +144,10 @@ class RunDir:
                 file.write(text.rstrip("\n") + "\n")
 
     def discard(self) -> None:
-        """Deletes a run that never trained and any parent left empty; in a user's own folder, only our files."""
+        """Deletes a run that never trained: its directory, or only our files if the directory existed before.
+
+        Below runs/, also deletes the parent folders if they are empty then.
+        """
         if self.is_ours:
             shutil.rmtree(self.path, ignore_errors=True)
         else:

@@ -81,7 +81,7 @@ def test_every_command_has_help(command, capsys):
         (["doctor", "--now"], "error: --now: rlrun doctor accepts only --learn and --probe"),
         (
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
-            "error: algo=ppo env=CartPole seed=range(0): this sweep has no jobs",
+            "error: algo=ppo env=CartPole seed=range(0): this grid has no jobs",
         ),
         (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),

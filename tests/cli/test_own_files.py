@@ -308,7 +308,7 @@ def test_a_folder_with_the_name_of_its_file_is_no_other_module(
     monkeypatch.syspath_prepend(workplace)
     if is_imported:
         importlib.import_module("file_own")
-    module = imports.importing("./file_own/file_own.py", "plugins")
+    module = imports.import_named("./file_own/file_own.py", "plugins")
     assert module.Wide.registered == "file_wide"
 
 
@@ -463,7 +463,7 @@ def test_imports_within_functions_find_the_modules_beside_a_file(
     (folder / "file_late_beside.py").write_text(LATE_BESIDE)
     (folder / "file_late_far.py").write_text("LIMIT = 7\n")
     (folder / "file_wanted_by_others.py").write_text("")
-    module = imports.importing(reference, "env")
+    module = imports.import_named(reference, "env")
     assert str(folder) not in sys.path
     assert module.limit() == 7
     with pytest.raises(ModuleNotFoundError):
@@ -472,7 +472,7 @@ def test_imports_within_functions_find_the_modules_beside_a_file(
 
 
 def test_modules_of_other_folders_do_not_find_their_neighbours(workplace: Path) -> None:
-    imports.importing("./there/file_env.py", "env")
+    imports.import_named("./there/file_env.py", "env")
     library = workplace / "library"
     library.mkdir()
     (library / "file_library.py").write_text(LATE)
@@ -495,8 +495,8 @@ def test_a_file_of_a_package_is_advised_to_be_named_as_its_module(line: str, wor
         (folder / "file_world.py").write_text("SPEED = 1\n")
     (package / "file_env.py").write_text(line)
     with pytest.raises(ConfigError) as caught:
-        imports.importing("./file_package/inner/file_env.py", "env")
+        imports.import_named("./file_package/inner/file_env.py", "env")
     (fault,) = caught.value.faults
     advice = "name it file_package.inner.file_env in place of ./file_package/inner/file_env.py"
     assert fault.endswith(f"; it is a part of a package: {advice}, in the folder {workplace}")
-    assert imports.importing("file_package.inner.file_env", "env").SPEED == 1
+    assert imports.import_named("file_package.inner.file_env", "env").SPEED == 1

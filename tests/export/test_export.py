@@ -26,7 +26,7 @@ from rlrun.envs.builtin.probe_spaces import ACTIONS
 from rlrun.envs.stepping.actions import conversion, values
 from rlrun.envs.stepping.actions import leaves as action_leaves
 from rlrun.errors import ConfigError
-from rlrun.export.formats import FORMATS, Arrays, Run
+from rlrun.export.formats import FORMATS, Act, Arrays
 from rlrun.export.program import NativeParts, build, input_names
 from rlrun.export.write import check_output, export
 from rlrun.imports import EXTRAS
@@ -197,7 +197,7 @@ def test_export_that_acts_otherwise_is_refused(
 ) -> None:
     true = FORMATS["torch"]
 
-    def load(content: bytes) -> Run:
+    def load(content: bytes) -> Act:
         act = true.load(content)
         return lambda inputs: {name: output + np.float32(2e-5) for name, output in act(inputs).items()}
 

@@ -116,7 +116,7 @@ def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:
         make_run(tmp_path / "theirs" / f"{seed}", {100: 9.0 + seed}, seed=seed)
     make_run(tmp_path / "mine" / "sac", {100: 1.0}, algo="sac")
     mine, theirs = (read([tmp_path / side])[0] for side in ("mine", "theirs"))
-    found = joined(compare(mine), compare(theirs, mark=BASELINE))
+    found = joined(compare(mine), compare(theirs, suffix=BASELINE))
     assert found.methods == ["ppo", "ppo (baseline)", "sac"]
     assert rivals(found) == [("ppo", "ppo (baseline)")]
     ((x, y, chance, (low, high)),) = found.pairs

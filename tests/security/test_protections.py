@@ -80,7 +80,7 @@ def a_stored_module_is_wanted(run: Path) -> bool:
 def the_current_folder_can_be_imported(run: Path) -> bool:
     (run / "my_package.py").write_text("")
     with contextlib.chdir(run):
-        imports.importing("my_package", "plugins")
+        imports.import_named("my_package", "plugins")
         del sys.modules["my_package"]
         return os.getcwd() in sys.path
 

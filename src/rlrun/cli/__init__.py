@@ -1,4 +1,4 @@
-"""The command line `rlrun`. Each command is a module of its own, so only commands that need torch import it."""
+"""The command line `rlrun`. A command's module is imported only if the command is run, because some import torch."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ from rlrun.operating_system import open_standard_streams
 from rlrun.run.signals import CODES, Leave
 
 COMMANDS = {
-    "train": "train an algorithm on an environment, or sweep over many with -m",
+    "train": "train an algorithm on an environment, or a grid of several with -m",
     "resume": "continue a run from its latest snapshot",
     "reset": "start a new run with the config and the weights of a run",
     "eval": "evaluate a run's best agent, optionally with videos or as a data set",
@@ -124,7 +124,7 @@ def _handling_signals(leave: Leave) -> Iterator[None]:
 
     Signals that are ignored, or already have another handler, are not changed.
     """
-    earlier: dict[int, Any] = {}
+    earlier: dict[signal.Signals, Any] = {}
     for number in CODES:
         handler = signal.getsignal(number)
         if handler in (signal.SIG_DFL, signal.default_int_handler):
@@ -133,5 +133,5 @@ def _handling_signals(leave: Leave) -> Iterator[None]:
     try:
         yield
     finally:
-        for ours, handler in earlier.items():
-            signal.signal(ours, handler)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -1,6 +1,6 @@
 """Implements `rlrun list`, which prints the names of every group, and `rlrun show`, which explains every key.
 
-Neither imports torch, except for `rlrun show optimal=true`.
+Neither imports torch, except for `rlrun list callback`, `rlrun show optimal=true`, and plug-ins that import it.
 """
 
 import re
@@ -194,13 +194,13 @@ def explained(words: Sequence[str]) -> Explained:
     words = sources.by_name(words)
     composer = Composer.of(words)
     read = [composer.read(word) for word in words]
-    composition, choices, guessed, faults = composed(composer, read, required=())
+    composition, choices, unknown, faults = composed(composer, read, required=())
     named: dict[str, str] = {}
     settings = []
     for word in read:
         if word.is_group:
             named[word.key] = str(word.values[0])
-        elif word.section not in guessed:
+        elif word.section not in unknown:
             settings.append(word)
             faults += word_faults(word, composition.tree)
     if faults:
@@ -286,14 +286,14 @@ def _show_optimal(values: dict[str, Any]) -> int:
 def _rows(
     values: dict[str, Any], origins: dict[str, tuple[str, str]], parts: dict[str, str]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yields a row for every key. parts: the names of the parts that a section may have."""
+    """Yields a row for every key. parts: the names that may be chosen in each group, as text."""
     for key, value in dotted.leaves(values):
         origin, meaning = origins.get(key, ("", ""))
         section = key.removesuffix(".name")
         if not meaning and section != key and section in parts:
             meaning = f"a part, one of: {parts[section]}"
         if value is not None and key in ("name", "preset") and origin == sources.label(sources.CONF / "train.yaml"):
-            origin = "algo and env"
+            origin = "algo and env"  # composing has derived the value from these choices
         yield key, dotted.show(value), origin, meaning
 
 

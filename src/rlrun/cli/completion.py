@@ -164,9 +164,9 @@ def _settings(current: str, typed: Sequence[str]) -> Iterator[str]:
             continue
         parts = known.split(".")
         name = ".".join(parts[: depth + 1])
-        if len(parts) == depth + 1 and (depth == 0 or parts[-1] != "name"):
+        if len(parts) == depth + 1 and (depth == 0 or parts[-1] != "name"):  # `name` is set by choosing the part
             names.append(f"{name}=")
-        if len(parts) > depth + 1 or (known in found and found[known].value == {}):
+        if len(parts) > depth + 1 or (known in found and found[known].value == {}):  # a section
             if name in groups:  # a part, which is chosen by its name
                 names.append(f"{name}=")
             names.append(f"{name}.")

@@ -17,8 +17,9 @@ VALUE = re.compile(r"[^-]|-\.?\d")  # start of a value: no dash, unless it is a 
 
 
 def check_form(command: str, words: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Raises ConfigError, with the command that was probably meant, if a word is not a setting.
+    """Raises ConfigError for words in the form of another tool, with the command that was probably meant.
 
+    Raises ConfigError for unknown options too. Other words that are no settings pass; parsing them raises the error.
     options: other words of the command line, copied into the suggested command.
     """
     strange = [word for word in words if not is_setting(word)]

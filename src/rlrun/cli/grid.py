@@ -140,7 +140,10 @@ class GridProgress:
         return [job for job in self.jobs if job.status == TRAINING]
 
     def left_s(self) -> float | None:
-        """Returns the seconds left, estimated from the speed of the runs that train now; None if no speed is known."""
+        """Returns the estimated seconds left, or None if no run trains now or no speed is known.
+
+        The speed is that of the runs that train now, or that of the last call if theirs is not known yet.
+        """
         views = [job.run.view for job in self.training if job.run is not None]
         speeds = [view.speed / view.total_steps for view in views if view.speed > 0]
         if speeds:

@@ -92,8 +92,8 @@ class GridPanel:
         self._screen.stop()
 
     def _panel(self, width: int, glyphs: Glyphs, colours: bool) -> Panel:
-        for job in self._grid.training:  # here, so that its time counts as part of drawing
-            job.read()
+        for job in self._grid.training:
+            job.read()  # called here, so that its duration counts as time of drawing
         return grid_panel(self._grid, width, self._screen.height, glyphs)
 
 

@@ -49,7 +49,7 @@ def push(words: Sequence[str]) -> int:
         raise ConfigError(f"no repository given; usage: {USAGE}")
     if "into" in given and not given.get("dry_run"):
         raise ConfigError(f"into={given['into']}: needs dry_run=true")
-    with contextlib.chdir(Path(__file__).parent):  # matplotlib obeys a matplotlibrc of the current folder
+    with contextlib.chdir(Path(__file__).parent):  # matplotlib would read a matplotlibrc in the current folder
         import matplotlib  # noqa: F401
     if not given.get("dry_run"):
         from rlrun.hub.exchange import push as upload

@@ -117,7 +117,10 @@ def _remarks(made: "Report") -> Iterator[str]:
 
 
 def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report":
-    """Returns the report, which is not written yet. Raises ConfigError if there is nothing to report."""
+    """Returns the report, which is not written yet.
+
+    Raises ConfigError if there are no runs to report, or if no run has a key that the user names.
+    """
     from rlrun.dotted import ABSENT, lookup
     from rlrun.report.compare import BASELINE, SCORE, compare, joined
     from rlrun.report.page import Report

@@ -23,7 +23,7 @@ Lists every run at or below the given folders (default: runs/).
   done         the run has reached its total number of steps, or a rule of trainer.stop_when ended it
   resumable    paused, stopped, failed or killed: `rlrun resume RUN` continues from its latest snapshot; the step of
                that snapshot is shown if it differs from that of the last log row
-  shared       `rlrun pull` has brought it: it evaluates and starts new runs (init_from=RUN), and cannot be resumed
+  shared       downloaded by `rlrun pull`: can be evaluated and start new runs (init_from=RUN), but cannot be resumed
   dead         stopped, failed or killed before its first snapshot: `rlrun resume RUN` starts the run again"""
 
 SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # folder name of a snapshot

@@ -121,8 +121,10 @@ def _run(jobs: Sequence[GridJob], cluster: Cluster, workers: int, display: GridD
 
 
 def _is_free(job: GridJob, display: GridDisplay) -> bool:
-    """Returns whether no process trains the run of a job. One may be left by an earlier command that was killed. Shows
-    once that the job waits for it."""
+    """Returns whether no process trains the run of a job.
+
+    A process of an earlier command that was killed may still train it; a message then says once that the job waits.
+    """
     holder = lock.holder(job.path)
     if holder is not None and job.status == WAITING:
         job.status = IN_USE

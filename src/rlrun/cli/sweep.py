@@ -272,7 +272,7 @@ def _stored(words: Sequence[str]) -> "Stored":
 def _status(words: Sequence[str]) -> int:
     from rlrun import lock
     from rlrun.sweep.forecast import forecast
-    from rlrun.telemetry.view import clock
+    from rlrun.telemetry.formatting import clock
 
     stored = _stored(words)
     path, trials = stored.path, stored.trials

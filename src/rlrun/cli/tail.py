@@ -92,7 +92,7 @@ def _follow(path: Path) -> None:
     run = FollowedRun(path)
     is_running = True
     while is_running:
-        is_running = holder(path) is not None  # before the rows are read, so that none of a run that ends is missed
+        is_running = holder(path) is not None  # before reading, so that rows written just before the end are not missed
         for row in run.read():
             print(printable(Lines(run.view).line(row)), flush=True)
         if is_running:

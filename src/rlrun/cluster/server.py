@@ -26,7 +26,7 @@ def serve(main: Main) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which sends a request
     _warm_up()
     running: dict[int, str] = {}
-    partial = b""  # of the next line
+    partial = b""  # beginning of the next line
     is_open = True
     is_interrupted = False
     while is_open and (running or not is_interrupted):

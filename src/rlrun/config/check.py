@@ -12,10 +12,10 @@ OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sect
 # keys that may be typed in a short form, unless the value is a section
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
-ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
+STRICT_LIKENESS = 0.8  # minimum likeness (difflib, 0 to 1) of suggestions that are less probable, as in other sections
 ESCAPED = re.compile(r"(?<!\\)(\\\\)*\\\$\{")  # \${ after pairs of backslashes, which stands for the text ${
 REFERENCE = re.compile(r"\$\{([\w.-]+)\}")  # a value's full key; any other ${...} may call a resolver
-LARGEST = 100_000  # limit of letters and entries in a config whose references have been replaced by their values
+LARGEST = 100_000  # maximum number of characters and entries in a config after references are replaced by their values
 
 
 def full_key(key: str, value: Any) -> str:
@@ -173,7 +173,7 @@ def nearest_key(key: str, tree: Tree) -> str:
     by_name: dict[str, str] = {}
     for path in sorted(paths(tree), key=lambda path: not path.startswith("algo.")):  # the algorithm's keys first
         by_name.setdefault(path.rpartition(".")[2], path)
-    near = closest(name, by_name, ELSEWHERE)
+    near = closest(name, by_name, STRICT_LIKENESS)
     if near is None and section == "env":
         return f"; to set an argument of the environment's constructor, type env.kwargs.{name}"
     if near is None:
@@ -184,7 +184,8 @@ def nearest_key(key: str, tree: Tree) -> str:
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:
     """Returns what the value must be, or None if it is valid.
 
-    It must have the type of `known`, the value in the YAML. Anything is valid if that is null, ??? or a reference.
+    The value must be null or have the type of `known`, the value in the YAML. If `known` is null, ??? or a reference,
+    any value is valid.
     """
     if value is None or known is None or known == MISSING:
         return None
@@ -221,7 +222,7 @@ def _inside(key: str, value: Any, known: Tree) -> str:
 
 
 def names_parts(section: Tree) -> bool:
-    """Returns whether the keys of a section are names of parts, as in `{linear: {}}`, which {} may empty."""
+    """Returns whether the keys of a section are names of parts, as in `{linear: {}}`. Setting it to {} removes them."""
     return all(isinstance(item, dict) for item in section.values())
 
 

@@ -33,17 +33,17 @@ from rlrun.errors import ConfigError
 from rlrun.imports import is_path, module_of
 
 PRIMARY = "pkg://rlrun.conf"
-QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")  # rlrun prints what its own commands report
+QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")  # no logging by Hydra, whose output would be mixed in
 NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
 NOT_FOUND = re.compile(r"Could not find '(?P<group>[^']+)/(?P<name>[^'/]+)'")  # in a message of Hydra
 PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
 KEYWORDS = ("true", "false", "null", "inf", "nan")
 NO_PRESET = "none"
-NO_VALUES = OmegaConf.create()
+NO_VALUES = OmegaConf.create()  # Hydra only orders files; `Files.merged` merges their values
 
 
 class ConfFiles(ConfigSource):
-    """Provides the files of `conf` folders to Hydra's own commands. The folders are listed in its path."""
+    """Provides files to Hydra's option `--info`. `path` lists `conf` folders, separated as in $PATH."""
 
     def __init__(self, provider: str, path: str):
         super().__init__(provider, path)
@@ -73,7 +73,7 @@ class ConfFiles(ConfigSource):
 
 
 class SearchPath(SearchPathPlugin):
-    """Adds the folders of plug-ins to Hydra's search path, after rlrun's own.
+    """Adds the `conf` folders of rlrun, of plug-ins and of `--config-dir` to Hydra's search path.
 
     Hydra creates the instances without arguments, so the folders are a class attribute.
     """
@@ -94,7 +94,7 @@ class Word:
     values: tuple[Any, ...]
     is_group: bool
     is_hydra: bool
-    is_sweep: bool
+    is_grid: bool
     is_deletion: bool
 
     @property
@@ -125,7 +125,7 @@ def choice(group: str, name: str) -> str:
 def literal(value: Any) -> str:
     """Returns a plain value as text that Hydra's grammar reads as the same value.
 
-    Text is quoted unless it is a plain word, so that no letter in it has a meaning.
+    Text is quoted unless it is a plain word, so that no character in it has a special meaning.
     """
     if isinstance(value, list):
         return "[" + ",".join(map(literal, value)) + "]"
@@ -134,7 +134,7 @@ def literal(value: Any) -> str:
     if not isinstance(value, str) or (PLAIN.fullmatch(value) and value.lower() not in KEYWORDS):
         return dotted.show(value)
     escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # OmegaConf reads \${ as ${, which refers to nothing
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", escaped)  # backslashes are letters, unless a quote follows them
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", escaped)  # backslashes escape nothing, unless a quote follows them
     escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
     return f"'{escaped}'"
 
@@ -146,7 +146,7 @@ class Composition:
     tree: dict[str, Any]
     choices: dict[str, Any]
     contents: Contents
-    files: Sequence[ResultDefault]  # what was merged; later files override earlier ones
+    files: Sequence[ResultDefault]  # the merged files; later ones override earlier ones
 
     def values(self, words: Iterable[Word] = ()) -> dict[str, Any]:
         """Returns the config as plain values, with the words applied and interpolations resolved."""
@@ -161,7 +161,7 @@ class Composition:
 
 
 class Files(IConfigRepository):
-    """Tells Hydra on which others each file of the `conf` folders is based."""
+    """Gives Hydra the defaults list of each file in the `conf` folders, and merges the files that Hydra chooses."""
 
     def __init__(self, contents: Contents):
         self.contents = contents
@@ -266,13 +266,13 @@ class Composer:
             values=elements,
             is_group=names_a_group or chooses_a_part,
             is_hydra=override.is_hydra_override(),
-            is_sweep=override.is_sweep_override(),
+            is_grid=override.is_sweep_override(),
             is_deletion=override.is_delete(),
         )
 
     def expand(self, words: Sequence[str]) -> list[list[str]]:
         """Returns the words of every job of a grid, in Hydra's order; without a grid, one job with all words."""
-        if not any(self.read(word).is_sweep for word in words):
+        if not any(self.read(word).is_grid for word in words):
             return [list(words)]
         overrides = self._parser.parse_overrides(list(words))
         return [list(job) for job in BasicSweeper.split_arguments(overrides, None)[0]]
@@ -311,16 +311,16 @@ class Composer:
         return Composition(tree, chosen, self.contents, files)
 
     def _without_effect(self, found: Composition) -> Iterator[str]:
-        """Yields the faults of the user's files in the last composition: names, keys and values that have no effect."""
+        """Yields the faults of the user's files in a composition: names, keys and values that have no effect."""
         for group, name in found.choices.items():
             yield from effects.name_faults(group, name, found.tree, self.contents)
-        yield from effects.unused_pages(self.folders)
-        yield from effects.unused_environment_page(found.tree)
+        yield from effects.unused_yaml_files(self.folders)
+        yield from effects.unused_environment_yaml(found.tree)
         preset = self.contents.preset_file(found.choices.get("preset"))
         if self.contents.of_user(f"preset/{preset}"):
             yield from self._file_faults(f"preset/{preset}", found, effects.preset_faults)
         algo = found.choices["algo"]
-        if self.contents.of_user(f"algo/{algo}"):  # alone, because other choices may replace its parts
+        if self.contents.of_user(f"algo/{algo}"):  # checked alone, because other choices may replace its parts
             alone = self._composed([choice("algo", algo), choice("preset", NO_PRESET)])
             yield from effects.class_faults(algo, alone.tree, self.contents)
             yield from self._file_faults(f"algo/{algo}", alone, effects.algorithm_faults)
@@ -394,7 +394,7 @@ class Composer:
     def _unknown_name(self, error: Exception) -> str | None:
         """Returns the fault of a file that chooses a name which does not exist, or None for other errors.
 
-        An example is the preset of a sweep over a network of the user's, whose file was not typed again.
+        An example is the preset of a sweep with a network of the user's, if the user does not name its file again.
         """
         found = NOT_FOUND.search(str(error))
         if found is None:
@@ -436,7 +436,7 @@ def show_info(composer: Composer, words: Sequence[str], what: str) -> None:
 
 
 def _no_job(config: DictConfig) -> None:
-    """Takes the place of the function that Hydra calls without `--info`."""
+    """The function that Hydra would call without `--info`."""
 
 
 def _merge(tree: dict[str, Any], values: dict[str, Any], root: dict[str, Any]) -> None:
@@ -553,6 +553,6 @@ def _elements(override: Override) -> tuple[Any, ...]:
 
 
 def _one_line(error: BaseException) -> str:
-    """Returns the first line of Hydra's message, which omits its search path, advice and links."""
+    """Returns the first line of Hydra's message, without the search path, advice and links that follow it."""
     text = f"{error}".strip() or f"{error.__cause__}".strip() or type(error).__name__
     return text.splitlines()[0]

@@ -34,13 +34,13 @@ class Content(NamedTuple):
     """What a file of a `conf` folder holds, or would hold if it was written."""
 
     file: Path | None
-    package: str | None  # the section that it sets; None: that of its group
-    defaults: list[object]  # the files on which it is based, as in YAML
+    package: str | None  # the section that the file sets; None: the section of its group
+    defaults: list[object]  # the defaults list of the file, as in YAML
     values: dict[str, Any]
 
     @property
     def place(self) -> str:
-        """The path of the file, as messages show it."""
+        """The path of the file, as messages show it, or "a preset" without a file."""
         if self.file is None:
             return "a preset"
         return sources.label(self.file)
@@ -107,8 +107,8 @@ class Contents:
         """Yields a file and all on which it is based, in the order in which they are merged; later ones override.
 
         In what it yields, `package` is the full key of the section that holds the values, "" for the whole config.
-        chosen: names of groups, such as {"algo": "sac", "algo.entropy": "fixed"}, in place of those in the files.
-        package: the section of the keys of `path`.
+        chosen: names by group, such as {"algo": "sac", "algo.entropy": "fixed"}, in place of those in the files.
+        package: the section to which the values of `path` belong.
         """
         found = self.of(path)
         if found is None:
@@ -149,8 +149,8 @@ class Contents:
     def preset_file(self, name: str | None) -> str | None:
         """Returns the preset of this name, or None if there is no such preset.
 
-        A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset with the alias,
-        sac-Pendulum. An algorithm of the user that derives from another has the presets of that one.
+        A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset named with the alias,
+        sac-Pendulum. An algorithm of the user that derives from another has the presets of the other.
         """
         presets = sources.options("preset", self.folders)
         if not name or name in presets or sources.is_preset_path(name):
@@ -209,9 +209,10 @@ class Contents:
         return None
 
     def _preset(self, name: str) -> Content | None:
-        """Returns the preset that a name without a file in a folder stands for.
+        """Returns the content of a preset that has no file in a `conf` folder.
 
-        If the user's algorithm takes it over from another, its own values stand above those of the preset.
+        If the preset is that of the algorithm from which the user's algorithm derives, the values of the user's
+        algorithm override those of the preset.
         """
         if sources.is_preset_path(name):
             return of_values(Path(name), WHOLE, preset_files.read(name, self.folders))
@@ -229,8 +230,8 @@ class Contents:
         package = None
         if part.group == "algo":
             package = WHOLE
-        if part.page is not None:
-            found = _user_file(part.page, path)._replace(package=package)
+        if part.yaml_file is not None:
+            found = _user_file(part.yaml_file, path)._replace(package=package)
             if part.name_key and dotted.lookup(part.name_key, found.values) in (dotted.ABSENT, None):
                 dotted.put(part.name_key, part.name, found.values)
             return found
@@ -294,7 +295,7 @@ def _user_file(file: Path, path: str) -> Content:
 
 
 def _included(entry: Default, path: str, package: str, chosen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields path and section of each file that an entry of the defaults of `path` adds."""
+    """Yields the path and the section of each file that an entry in the defaults list of `path` adds."""
     home = _below(path.rpartition("/")[0], entry.path)
     if entry.path == "_self_" or entry.override or entry.optional or entry.name is None:
         return

@@ -20,7 +20,7 @@ from rlrun.errors import ConfigError, undecodable
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
 MOST_BYTES = 1 << 20  # of a Python file
-# class attributes with which an algorithm chooses parts, each a section of `algo`; with a name for messages
+# class attributes with which an algorithm chooses parts, each a section of `algo`: an example of a name, for messages
 CHOSEN_PARTS = {"loop": "onpolicy", "buffer": "replay"}
 
 
@@ -33,7 +33,7 @@ class Declared(NamedTuple):
     node: ast.ClassDef
 
     @property
-    def page(self) -> Path | None:
+    def yaml_file(self) -> Path | None:
         """The YAML file with the values of this part, beside the Python file with the same name; None if there is none.
 
         The file belongs to the algorithm of the Python file, or to its first part if it registers no algorithm. Raises
@@ -62,7 +62,10 @@ class Declared(NamedTuple):
         return "name"
 
     def values(self) -> dict[str, Any]:
-        """Returns the settings of its Config with their defaults, `???` if there is none. Raises ConfigError."""
+        """Returns the settings in the class's Config with their defaults, `???` for a setting without a default.
+
+        Raises ConfigError if the class has no Config, or if a default is computed or a setting has no type.
+        """
         settings = _config(self.node)
         if settings is None:
             raise ConfigError(
@@ -151,7 +154,7 @@ def classes(file: Path) -> list[str]:
 
 
 def registered_group(group: str) -> str:
-    """Returns the name with which parts of a group register: `buffer` for the key `algo.buffer` or the folder of it."""
+    """Returns the name with which parts of a group register: `buffer` for `algo.buffer` and for `algo/buffer`."""
     return re.split("[./]", group)[-1]
 
 

@@ -1,4 +1,4 @@
-"""Finds what a user's file names without an effect: keys that reach no setting of the run, and names of other parts.
+"""Finds what has no effect in a user's file: keys that are no setting of the run, and classes that are not used.
 
 Every fault is one line. A value that equals the default is no fault.
 """
@@ -22,23 +22,23 @@ CHOSEN = {"algo.name": "algo=...", "env.id": "env=..."}  # what a preset must le
 
 
 def name_faults(group: str, name: str, tree: Tree, contents: Contents) -> Iterator[str]:
-    """Yields the fault of a choice whose class in a user's file is not what runs."""
+    """Yields a fault if a user's file registers a class under the chosen name, but another class would be used."""
     found = contents.of(f"{group}/{name}")
     if found is None or found.file is None:
         return
     file = found.file
     section = group.replace("/", ".")
-    runs = dotted.lookup(f"{section}.name", tree)
+    used = dotted.lookup(f"{section}.name", tree)
     part = declared.find(group, name, sources.python_files(contents.folders))
     if part is not None and file.is_relative_to(sources.CONF):
         yield f"{part.file.name}: registers {name}, a name of rlrun's own {section}; choose another name"
         return
-    if runs in (name, dotted.ABSENT):
+    if used in (name, dotted.ABSENT):
         return
     if part is None:
         part = declared.find(group, name, _package(file))
     if part is not None:
-        yield f"{sources.label(file)}: its name is {runs}, but {part.file.name} registers {name}"
+        yield f"{sources.label(file)}: its name is {used}, but {part.file.name} registers {name}"
 
 
 def _package(file: Path) -> list[Path]:
@@ -50,7 +50,7 @@ def _package(file: Path) -> list[Path]:
 
 
 def class_faults(name: str, tree: Tree, contents: Contents) -> Iterator[str]:
-    """Yields the values in the class of an algorithm that have no effect, because a base in its YAML file sets others.
+    """Yields the values in the class of an algorithm that the defaults list of its YAML file overrides.
 
     tree: the config of the algorithm alone.
     """
@@ -59,22 +59,23 @@ def class_faults(name: str, tree: Tree, contents: Contents) -> Iterator[str]:
     if part is None or found is None or found.file is None:
         return
     for place, key, value in part.written():
-        runs = dotted.lookup(key, tree)
+        used = dotted.lookup(key, tree)
         is_set_in_yaml = dotted.lookup(key, found.values) is not dotted.ABSENT
-        if runs not in (dotted.ABSENT, value) and not is_set_in_yaml:
+        if used not in (dotted.ABSENT, value) and not is_set_in_yaml:
             word = f"{key}={dotted.show(value)}"
-            yield f"{place}: {word} has no effect, because defaults of {found.file.name} set {dotted.show(runs)}"
+            yield f"{place}: {word} has no effect, because defaults of {found.file.name} set {dotted.show(used)}"
 
 
-def unused_pages(where: Sequence[Path]) -> Iterator[str]:
+def unused_yaml_files(where: Sequence[Path]) -> Iterator[str]:
     """Yields a fault for each YAML file beside a Python file whose part takes no values from YAML."""
     for file in sources.python_files(where):
         for part in declared.declared(file):
-            if part.group in WITHOUT_YAML and part.page is not None:
-                yield f"{sources.label(part.page)}: has no effect; write {WITHOUT_YAML[part.group].format(part.name)}"
+            if part.group in WITHOUT_YAML and part.yaml_file is not None:
+                usage = WITHOUT_YAML[part.group].format(part.name)
+                yield f"{sources.label(part.yaml_file)}: has no effect; write {usage}"
 
 
-def unused_environment_page(tree: Tree) -> Iterator[str]:
+def unused_environment_yaml(tree: Tree) -> Iterator[str]:
     """Yields the fault of a YAML file with settings of `env` beside the Python file of an environment.
 
     A YAML file with any other key is taken for one that the environment itself reads.
@@ -82,14 +83,14 @@ def unused_environment_page(tree: Tree) -> Iterator[str]:
     module = module_of(dotted.lookup("env.id", tree))
     if module is None or not Path(module).is_file() or declared.declared(Path(module)):
         return
-    page = Path(module).with_suffix(".yaml")
+    file = Path(module).with_suffix(".yaml")
     values: Any = None
     with contextlib.suppress(ConfigError, OSError):
-        values = sources.content(page)
+        values = sources.content(file)
     if isinstance(values, dict) and values and values.keys() <= {*tree["env"], "defaults"}:
         key = [*values][-1]
         word = f"env.{key}={dotted.show(values[key])}"
-        yield f"{sources.label(page)}: has no effect beside an environment; type its settings, such as {word}"
+        yield f"{sources.label(file)}: has no effect beside an environment; type its settings, such as {word}"
 
 
 def preset_faults(values: Tree, others: Tree) -> Iterator[str]:
@@ -116,9 +117,9 @@ def algorithm_faults(values: Tree, others: Tree) -> Iterator[str]:
 
 
 def replaced(values: Tree, later: Tree) -> Iterator[str]:
-    """Yields the values of a file that its own defaults replace, because they are listed after `_self_`.
+    """Yields a fault for each value of a file that entries after `_self_` in the file's defaults list override.
 
-    later: the values of these defaults.
+    later: the values of these entries.
     """
     for key, value in dotted.leaves(values):
         if dotted.lookup(key, later) not in (dotted.ABSENT, value):

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from rlrun.config.declared import classes
 from rlrun.errors import ConfigError, closest, did_you_mean
-from rlrun.imports import advice, importing, is_found, is_path, module_of, source_of
+from rlrun.imports import advice, import_named, is_found, is_path, module_of, source_of
 
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
@@ -62,7 +62,7 @@ def registered_by(plugins: Iterable[str]) -> list[str]:
     """
     before = {*registered_ids()}
     for plugin in plugins:
-        importing(plugin, "plugins")
+        import_named(plugin, "plugins")
     return [id for id in registered_ids() if id not in before]
 
 

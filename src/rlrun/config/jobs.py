@@ -23,7 +23,7 @@ REQUIRED = ("algo", "env")  # groups without a default
 class Job:
     """One run to train."""
 
-    words: list[str]  # as typed; in a sweep, with the values of this job
+    words: list[str]  # as typed; in a grid, with the values of this job
     values: dict[str, Any]  # the composed config, with interpolations resolved
 
 
@@ -50,9 +50,9 @@ def jobs(
 def jobs_of(
     words: Sequence[str], composer: Composer, multirun: bool = False, several: Callable[[Word], str] = add_m
 ) -> list[Job]:
-    """Returns the jobs of a command line whose Python files `sources.by_name` replaced, as `jobs`.
+    """As `jobs`, for words in which `sources.by_name` has replaced the Python files by names.
 
-    A composer remembers the files that it has composed, so command lines with the same plug-ins should share one.
+    A composer remembers what it has composed, so command lines with the same plug-ins should share one.
     """
     faults: list[str] = []
     plain: list[str] = []
@@ -72,7 +72,7 @@ def jobs_of(
     if faults:
         raise ConfigError(*faults)
     if not found:
-        raise ConfigError(f"{' '.join(words)}: this sweep has no jobs")
+        raise ConfigError(f"{' '.join(words)}: this grid has no jobs")
     return found
 
 
@@ -210,7 +210,7 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
 
 
 def _loop_faults(algo: dict[str, Any]) -> Iterator[str]:
-    """Yields the faults of an algorithm that does not support its loop, which explain why keys of it are missing."""
+    """Yields why an algorithm does not support its loop, which explains the missing keys of the loop."""
     from rlrun.loops.around import around_algorithm  # imports torch, which takes a second; only this fault needs it
     from rlrun.settings import registry
 
@@ -236,7 +236,7 @@ def _type_faults(values: dict[str, object]) -> Sequence[str]:
 
 
 def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
-    """Yields the faults of one setting; in a sweep, those of all its values."""
+    """Yields the faults of one setting; in a grid, those of all its values."""
     if word.is_deletion:
         if not check.is_open(word.key, tree) or dotted.lookup(word.key, tree) is dotted.ABSENT:
             yield f"{word.text}: only keys in {', '.join(check.OPEN)} can be deleted"
@@ -257,8 +257,8 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
 def _single(word: Word, multirun: bool, several: Callable[[Word], str], faults: list[str]) -> list[str]:
     """Returns a list with the text of the word.
 
-    If the word is not allowed in this kind of run, adds a fault and returns [], or for a sweep without -m the word with
-    its first value, so that the other words can still be checked.
+    If the word is not allowed in this kind of run, adds a fault and returns [], or for several values without -m the
+    word with its first value, so that the other words can still be checked.
     """
     if word.is_group and word.is_deletion:
         faults.append(f"{word.text}: a group cannot be deleted; choose another name for it")
@@ -275,7 +275,7 @@ def _single(word: Word, multirun: bool, several: Callable[[Word], str], faults: 
     if word.section == "submit":
         faults.append(f"{word.text}: where a run is started is a setting of `rlrun train` and `rlrun sweep` alone")
         return []
-    if word.is_sweep and not multirun:
+    if word.is_grid and not multirun:
         faults.append(f"{word.text}: several values; {several(word)}")
         return [f"{word.key}={dotted.show(value)}" for value in word.values[:1]]
     return [word.text]

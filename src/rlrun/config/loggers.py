@@ -55,7 +55,7 @@ def named(words: Mapping[str, object]) -> set[str]:
 
 
 def folded(words: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the words of a resume with all that concern loggers combined to one, the new section `logger`.
+    """Returns the words of a resume, with all words about loggers combined into one: the new section `logger`.
 
     values: the stored config. Raises ConfigError for loggers that do not exist or are not chosen.
     """

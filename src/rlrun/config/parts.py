@@ -24,7 +24,7 @@ def settings(group: str, key: str, name: str) -> dict[str, Any]:
 def apply(values: Mapping[str, Any], tree: dict[str, Any]) -> list[str]:
     """Sets the dotted keys of `values` in a tree of settings. Returns the faults; settings with faults are not set."""
     faults = []
-    known = copy.deepcopy(tree)  # a section that is {} stays open
+    known = copy.deepcopy(tree)  # a section that is {} accepts any key, also after one of its keys is set below
     for key, value in values.items():
         found = list(check.faults(key, value, known))
         if found:

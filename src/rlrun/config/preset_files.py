@@ -13,7 +13,7 @@ from rlrun.dotted import lookup
 from rlrun.errors import ConfigError
 
 SECTIONS = ("defaults", "trainer", "env", "network", "algo")
-PARTS = ("trainer", "network", "algo")  # groups in whose parts a preset may choose
+PARTS = ("trainer", "network", "algo")  # sections whose parts a preset may choose
 OWN_VALUE = re.compile(r"\$\{(trainer|env|network|algo)(\.\w+)+\}")  # a reference to a value of a section
 NAME = re.compile(r"[\w-]+")  # a name, and no path
 PART = re.compile(r"override /(?P<group>\w+(/\w+)*)(@(?P<section>\w+(\.\w+)*))?")
@@ -22,7 +22,7 @@ PART = re.compile(r"override /(?P<group>\w+(/\w+)*)(@(?P<section>\w+(\.\w+)*))?"
 def read(name: str, where: Sequence[Path]) -> dict[str, Any]:
     """Returns the content of a preset. where: folders with the presets on which it may be based.
 
-    Raises ConfigError unless it holds data alone: values of its sections, names of parts, and references to values.
+    Raises ConfigError unless the file holds data alone: values of `SECTIONS`, names of parts, and references to values.
     """
     path = Path(name)
     try:
@@ -97,9 +97,9 @@ def _not_plain(value: object, key: str) -> Iterator[str]:
 
 
 def added(name: str, values: Mapping[str, object], without: Mapping[str, object]) -> Iterator[str]:
-    """Yields a fault for everything outside of its sections that a preset has changed.
+    """Yields a fault for each value outside of `SECTIONS` that a preset has changed, and for each reach that it adds.
 
-    values, without: the config composed with the preset, and with the same words and no preset.
+    values, without: the config composed with the preset, and the one composed from the same words without it.
     """
     for section, value in values.items():
         if section not in (*SECTIONS, "preset") and value != without[section]:

@@ -1,6 +1,6 @@
 """The settings with which a config reaches outside of its run: code, files, windows and addresses.
 
-An untrusted file must not make them alone. The user types them again.
+An untrusted file with such a setting is refused unless the user types the setting too.
 """
 
 import contextlib

@@ -149,17 +149,17 @@ def _first_difference(before: list[str], after: list[str]) -> str:
 
 
 def free(values: dict[str, object]) -> dict[str, object]:
-    """Returns the settings of a config that a resumed run may change."""
+    """Returns the settings of a config that are in `FREE`."""
     return {key: dotted.lookup(key, values) for key in FREE}
 
 
 def same_run(one: dict[str, object], other: dict[str, object]) -> bool:
-    """Returns whether two configs differ only in settings that a resumed run may change."""
+    """Returns whether two configs differ only in settings of `FREE` and `PLACES`."""
     return _fixed(one) == _fixed(other)
 
 
 def _fixed(values: dict[str, object], path: str = "") -> dict[str, object]:
-    """Returns a config without the keys in which a resumed run may differ. path: of `values`, ending with a dot."""
+    """Returns a config without the keys of `FREE` and `PLACES`. path: of `values`, ending with a dot."""
     fixed = {}
     for key, value in values.items():
         if f"{path}{key}" in (*FREE, *PLACES):

@@ -52,7 +52,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
 
     The order is: rlrun's own, those of installed plug-ins, those of the modules `plugins`, then `extra`. Plug-ins
     are located but not imported, because they may import torch. A plug-in may have no conf folder. Raises ConfigError
-    if a module or a folder of `extra` does not exist.
+    if a module or a folder of `extra` does not exist, or if no name can choose a file of a folder.
     """
     faults = []
     found = [CONF]
@@ -91,7 +91,7 @@ def _misplaced(folder: Path) -> Iterator[str]:
         for file in (folder / group.replace(".", "/")).glob("*.yml"):
             yield f"{label(file)}: the name of the file must end in .yaml"
     for inner in folder.glob("*/"):
-        near = closest(inner.name, _homes(), check.ELSEWHERE)
+        near = closest(inner.name, _homes(), check.STRICT_LIKENESS)
         if near not in (None, inner.name) and any(inner.rglob("*.yaml")):
             yield f"{label(inner)}: its files have no effect{did_you_mean(near)}"
 
@@ -197,7 +197,7 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
     for file in python_files(where):
         for part in declared.declared(file):
             if part.group == declared.registered_group(group):
-                found.setdefault(part.name, part.page or file)
+                found.setdefault(part.name, part.yaml_file or file)
     return dict(sorted(found.items()))
 
 

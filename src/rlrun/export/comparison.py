@@ -7,7 +7,7 @@ import torch
 
 from rlrun.envs.stepping.actions import values
 from rlrun.errors import ConfigError
-from rlrun.export.formats import Arrays, Run
+from rlrun.export.formats import Act, Arrays
 from rlrun.export.program import NEXT_STATE, STATE, PolicyProgram
 from rlrun.types import Batch, carried
 
@@ -16,8 +16,8 @@ TOLERANCE = 1e-5  # largest difference of a continuous action; relative if the a
 
 
 @torch.no_grad()
-def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
-    """Returns the largest difference between an exported policy and its agent over 1,000 observations.
+def compare(policy: PolicyProgram, exported: Act, env: Any) -> float:
+    """Returns the largest difference between an exported policy and its agent, over 1,000 observations or a few more.
 
     The agent acts in `env` without exploration, and the exported policy on the same observations. Raises ConfigError
     if a continuous action differs by more than TOLERANCE, or a discrete action at all.
@@ -33,10 +33,10 @@ def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
         action, extras = addons.act(agent, obs, carry, False)
         native = env.actions.to_native(env.actions.clip(action.cpu().numpy()))
         inputs = arrays(policy.inputs(obs)) | state
-        outputs = run(inputs)
+        outputs = exported(inputs)
         alone = {}  # the outputs for the first row alone, because the program must accept any batch size
         if count == 0:
-            alone = run({name: value[:1] for name, value in inputs.items()})
+            alone = exported({name: value[:1] for name, value in inputs.items()})
         differs = np.zeros(env.num_envs, bool)
         for name, expected in zip(policy.native.columns, values(env.actions.native, native), strict=True):
             found = outputs[name]

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from rlrun.export.program import quiet
 
 Arrays = dict[str, np.ndarray]
-Run = Callable[[Arrays], Arrays]
+Act = Callable[[Arrays], Arrays]  # maps the inputs of an exported policy to its outputs
 
 
 class Format(NamedTuple):
@@ -21,7 +21,7 @@ class Format(NamedTuple):
     extra: str | None  # extra of pyproject.toml that installs its packages, if any
     packages: tuple[str, ...]  # packages whose versions the metadata records
     encode: Callable[[ExportedProgram], bytes]
-    load: Callable[[bytes], Run]
+    load: Callable[[bytes], Act]
 
 
 def encode_onnx(program: ExportedProgram) -> bytes:
@@ -34,7 +34,7 @@ def encode_onnx(program: ExportedProgram) -> bytes:
     return model.model_proto.SerializeToString()
 
 
-def load_onnx(content: bytes) -> Run:
+def load_onnx(content: bytes) -> Act:
     """Returns an ONNX model as a function."""
     import onnxruntime
 
@@ -43,10 +43,10 @@ def load_onnx(content: bytes) -> Run:
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
 
-    def run(inputs: Arrays) -> Arrays:
+    def act(inputs: Arrays) -> Arrays:
         return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
-    return run
+    return act
 
 
 def encode_torch(program: ExportedProgram) -> bytes:
@@ -57,17 +57,17 @@ def encode_torch(program: ExportedProgram) -> bytes:
     return file.getvalue()
 
 
-def load_torch(content: bytes) -> Run:
+def load_torch(content: bytes) -> Act:
     """Returns the program of a .pt2 file that this process made, as a function."""
     with quiet():
         module = torch.export.load(io.BytesIO(content)).module()
 
     @torch.no_grad()
-    def run(inputs: Arrays) -> Arrays:
+    def act(inputs: Arrays) -> Arrays:
         tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
         return {name: output.numpy() for name, output in module(tensors).items()}
 
-    return run
+    return act
 
 
 def names(program: ExportedProgram) -> tuple[list[str], list[str]]:

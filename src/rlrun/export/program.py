@@ -143,7 +143,10 @@ class PolicyProgram(nn.Module):
 
 
 def build(agent: Agent, addons: Addons, env: Any, obs: Obs) -> PolicyProgram:
-    """Returns the policy as a module. obs: a batch of observations of `env`. Raises ConfigError if it has none."""
+    """Returns the policy as a module. obs: a batch of observations of `env`.
+
+    Raises ConfigError if the agent or one of its add-ons cannot be exported.
+    """
     for part in (agent, *addons):
         if part.unexportable:
             raise ConfigError(f"export: algo={agent.registered} cannot be exported, because {part.unexportable}")

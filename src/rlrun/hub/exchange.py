@@ -20,7 +20,7 @@ from rlrun.snapshot.store import Store
 
 
 def push(run: Path, repo: str, private: bool | None = None) -> str:
-    """Uploads a run to the hub as one commit, and returns its address. Creates the repository if there is none.
+    """Uploads a run to the hub as one commit, and returns the address of the repository, which is created if missing.
 
     private: whether a new repository is private; None: the default of the account. Other files in the repository
     are kept. Raises ConfigError, SnapshotError, and RlrunError if the hub rejects a request.

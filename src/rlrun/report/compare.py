@@ -25,7 +25,7 @@ from rlrun.report.statistics import (
 )
 
 POINTS = 120  # maximum number of points of a curve
-FEWEST = 12  # this maximum in the largest reports
+FEWEST = 12  # the maximum that `POINTS` is lowered to in the largest reports
 SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # suffix of the names of methods in the baseline
 THRESHOLDS = np.linspace(0, 1, 101)  # normalised scores at which performance profiles are computed
@@ -126,11 +126,12 @@ class Cell:
 class Comparison:
     """All cells of a report. Methods and environments have a fixed order."""
 
-    def __init__(self, cells: Sequence[Cell], silent: dict[Path, str]):
+    def __init__(self, cells: Sequence[Cell], without_score: dict[Path, str]):
+        """without_score: runs that have no evaluation, by folder, each with the reason why it does not count."""
         self.cells = {(cell.method, cell.env): cell for cell in cells}
         self.methods = [*dict.fromkeys(cell.method for cell in cells)]
         self.envs = sorted({cell.env for cell in cells})
-        self.uncounted = dict(silent)
+        self.uncounted = dict(without_score)
         self.names: dict[Path, str] = {}  # name of the method, by the folder of a run
         for cell in cells:
             self.uncounted.update(cell.uncounted)
@@ -156,7 +157,7 @@ class Comparison:
         return [f"{name} on {env}" for name, env in pairs if (name, env) not in self.cells]
 
     def unequal(self, env: str) -> dict[str, dict[str, list[str]]]:
-        """Returns the config keys, by the values of each method, in which the methods of an environment differ.
+        """Returns {key: {method: values}} for the config keys in which the methods on an environment differ.
 
         Keys that only one method has are left out, and so are the names of algorithm, plug-ins and folders. Seeds are
         compared as sets.
@@ -229,12 +230,12 @@ class Comparison:
         return sorted(found, key=lambda pair: -pair[2])
 
 
-def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCORE, mark: str = "") -> Comparison:
-    """Groups runs by algorithm, the config keys `by`, and environment. mark: suffix of the names of the methods."""
+def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCORE, suffix: str = "") -> Comparison:
+    """Groups runs by algorithm, the config keys `by`, and environment. suffix: appended to the names of methods."""
     groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in sorted(runs, key=lambda run: (run.algo, str(run.path))):
-        groups.setdefault((method(run, by) + mark, run.env), []).append(run)
-    silent: dict[Path, str] = {}
+        groups.setdefault((method(run, by) + suffix, run.env), []).append(run)
+    without_score: dict[Path, str] = {}
     cells = []
     total = len(groups)
     for (name, env), members in groups.items():
@@ -244,14 +245,14 @@ def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCOR
             if pairs:
                 series.append(Series(run, *np.array(pairs, float).T))
             elif run.rows:
-                silent[run.path] = f"no {score} yet"
+                without_score[run.path] = f"no {score} yet"
             else:
-                silent[run.path] = "no rows yet"
+                without_score[run.path] = "no rows yet"
         if series:
             counted, uncounted = _count(series)
             points = max(FEWEST, min(POINTS, 3000 // total, 12_000 // len(counted)))
             cells.append(Cell(name, env, series, counted, uncounted, points))
-    return Comparison(cells, silent)
+    return Comparison(cells, without_score)
 
 
 def rivals(comparison: Comparison) -> list[tuple[str, str]]:
@@ -303,13 +304,13 @@ def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
             uncounted[longest[key].run.path] = f"same config and seed as {one.run.path}"
         longest[key] = one
     distinct = [one for one in series if one.run.path not in uncounted]
-    whole = [one for one in distinct if one.ended]
-    if not whole:
-        whole = distinct
-    counted = _overlapping(whole)
+    comparable = [one for one in distinct if one.ended]
+    if not comparable:
+        comparable = distinct
+    counted = _overlapping(comparable)
     for one in distinct:
         run = one.run
-        if one not in whole:
+        if one not in comparable:
             uncounted[run.path] = f"{run.state} at {run.step:,} of {run.total_steps:,} steps"
         elif one not in counted:
             uncounted[run.path] = f"evaluated only {_stretch(one)}, no step in common with the runs that count"

@@ -15,8 +15,8 @@ from rlrun.lock import LOCK, holder
 from rlrun.rundir import LISTING, METRICS
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
-MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
-SWEEPS = "sweeps"  # folder below runs/ in which Hydra writes its own files
+RUN_FILES = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
+SWEEPS = "sweeps"  # folder below runs/ that holds sweeps; it is no fault if it holds no run
 
 RUNNING, DONE, RESUMABLE, SHARED, DEAD = "running", "done", "resumable", "shared", "dead"
 
@@ -146,7 +146,7 @@ def find(place: Path) -> Iterator[tuple[Path, str]]:
     except OSError as error:
         yield place, f"cannot be read ({error.strerror})"
         return
-    if any(entry.name in MARKS for entry in inside):
+    if any(entry.name in RUN_FILES for entry in inside):
         yield place, ""
         return
     found: list[tuple[Path, str]] = []
@@ -171,7 +171,9 @@ def _nothing(inside: Sequence[Path]) -> str:
 
 
 def _read_run(path: Path) -> StoredRun:
-    """Reads a run. Raises ConfigError if its config is missing or damaged; other damage is listed in `faults`."""
+    """Reads a run, with a line in `faults` for each damaged file or part.
+    Raises ConfigError if the config is missing or damaged, or if metrics.jsonl exceeds a limit of `files`.
+    """
     if not (path / CONFIG).is_file():
         raise ConfigError(not_a_run(path))
     files.check_folder(path)
@@ -204,7 +206,7 @@ def check_config(config: dict[str, Any]) -> None:
 def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     """Returns the log rows of a metrics file with the current keys, one for each step.
 
-    Adds a fault if the file, or some of its lines, cannot be read.
+    Adds a fault if the file, or some of its lines, cannot be read. Raises ConfigError if it exceeds a limit of `files`.
     """
     try:
         lines = sum(line.endswith(b"\n") for line in files.read_lines(path))  # the last line may be incomplete

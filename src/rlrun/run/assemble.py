@@ -35,7 +35,8 @@ from rlrun.settings import Discounted, NStepReturns, Requires, registry
 from rlrun.types import MASK, Spec
 
 AROUND = ("schedule", *OTHER_PARTS)  # sections of `algo` that are no settings of the agent
-UNITS, FLOAT_BYTES = 64, 4  # of the smallest layer, or minibatch, that `check_sizes` expects
+UNITS = 64  # `check_sizes` requires memory for a layer of so many units, and for a minibatch of so many rows
+FLOAT_BYTES = 4
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
 
@@ -97,17 +98,17 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     return agent, addons
 
 
-def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device) -> Addons:
+def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.device) -> Addons:
     """Returns the add-ons: normalisation, reward weights, representation, goals and intrinsic rewards, in this order.
 
-    Each add-on is built for the spec that the previous ones return. agent: the typed config of the agent.
+    Each add-on is built for the spec that the previous ones return. agent_cfg: the Config of the agent.
     """
     gamma = None
-    if isinstance(agent, Discounted):
-        gamma = agent.gamma
+    if isinstance(agent_cfg, Discounted):
+        gamma = agent_cfg.gamma
     n_step = 1
-    if isinstance(agent, NStepReturns):
-        n_step = agent.n_step
+    if isinstance(agent_cfg, NStepReturns):
+        n_step = agent_cfg.n_step
     evaluates = config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0
     replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
 
@@ -137,7 +138,7 @@ def reading_of(agent: Agent, addons: Addons) -> Reading:
     """Returns what replay must sample for an agent and its add-ons.
 
     A recurrent network needs sequences. They are n_step - 1 steps longer than the network's `sequence_length`, because
-    the n-step returns of their last steps include these rewards.
+    the n-step return of the last step of that length needs the rewards of the steps after it.
     """
     cfg = agent.cfg
     reading = Reading(
@@ -156,7 +157,7 @@ def reading_of(agent: Agent, addons: Addons) -> Reading:
 def num_next_steps(agent: Agent, addons: Addons) -> int:
     """Returns the length of the sequences `next_steps` that the agent or an add-on reads; 0: none.
 
-    Raises ConfigError if both do, because the add-on removes them, or if the agent learns from sequences anyway.
+    Raises ConfigError if both do, because the add-on removes them, or if the agent does and its network is recurrent.
     """
     if agent.num_next_steps and (addons.num_next_steps or agent.memory.size):
         other = "a recurrent network"
@@ -229,7 +230,7 @@ def build_curriculum(schedules: dict[str, dict[str, Any]]) -> Curriculum | None:
 def set_first_parameters(loop: Loop) -> None:
     """Passes the first values of scheduled attributes to the environments.
 
-    Raises ConfigError if one does not exist or cannot have all its values.
+    Raises ConfigError if an environment lacks an attribute, or does not accept one of the values that it will have.
     """
     if loop.curriculum is None:
         return
@@ -305,7 +306,10 @@ def check_ranges(config: RunConfig) -> None:
 
 
 def check_network(network: dict[str, Any]) -> None:
-    """Checks the settings of `network` against its Config, alone and with those of each role. Raises ConfigError."""
+    """Checks the settings of `network` against its Config, alone and overridden by those of each role.
+
+    Raises ConfigError.
+    """
     given = [role for role in ROLES if network.get(role)]
     for role in (None, *given):
         path = "network"

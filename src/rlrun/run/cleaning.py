@@ -15,8 +15,8 @@ from rlrun.snapshot.store import BEST, Store, step_of
 def removable(run: Path) -> list[Path]:
     """Returns the folders and files that a run does not need.
 
-    They are leftovers of killed processes in snapshots/ that hold bytes. If the run has its latest snapshot, they are
-    also the snapshots other than the latest and the best, and an outdated post-mortem.
+    These are leftovers of killed processes in snapshots/ whose removal frees bytes, and if the latest snapshot exists,
+    all snapshots other than the latest and the best, and an outdated post-mortem.
     """
     store = Store(run)
     leftovers = [path for path in atomic.leftovers(store.folder) if freed_bytes([path])]
@@ -24,7 +24,7 @@ def removable(run: Path) -> list[Path]:
 
 
 def _outdated(run: Path, store: Store) -> list[Path]:
-    """Returns the folders that a run with its latest snapshot does not need."""
+    """Returns the unneeded snapshots, and the post-mortem if it is outdated; [] if the latest snapshot is missing."""
     names = store.names()
     latest = store.latest()
     if latest not in names:
@@ -63,8 +63,8 @@ def freed_bytes(places: Iterable[Path]) -> int:
 def clean(path: Path) -> int:
     """Removes what `removable` lists, and returns the number of bytes that were freed.
 
-    Raises ConfigError if a process uses the run or if it holds a link, and SnapshotError if the latest snapshot is
-    damaged, because the run would then resume from an older one. No snapshot is removed in these cases. Raises
+    Raises ConfigError if a process uses the run or if its folder holds a link, and SnapshotError if the latest snapshot
+    is damaged, because the run would then resume from an older one. No snapshot is removed in these cases. Raises
     RlrunError with the name of a file that cannot be removed.
     """
     try:
@@ -80,7 +80,7 @@ def clean(path: Path) -> int:
 def _clean(path: Path) -> int:
     before = freed_bytes([path])
     store = Store(path)
-    atomic.sweep(store.folder)
+    atomic.remove_leftovers(store.folder)
     folders = _outdated(path, store)
     if folders:
         try:
@@ -90,5 +90,5 @@ def _clean(path: Path) -> int:
     for folder in folders:
         atomic.remove(folder)
     for folder in (path, store.folder):
-        atomic.sweep(folder)  # raises OSError if a folder was not removed completely
+        atomic.remove_leftovers(folder)  # raises OSError if a folder was not removed completely
     return before - freed_bytes([path])

@@ -68,7 +68,7 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     if isinstance(loop.env, VectorEnv) and loop.env.pool is not None:  # assumes the method with the largest state
         loop.env.verdict = verdict_of(Method(NATIVE, ""))
     try:
-        held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
+        held = {name: ring.total for name, ring in rings(loop).items()}  # rows that data sets have filled
         first_update = loop.first_update()
         fraction = loop.shorten_rollouts(MEASURED_ROLLOUT)
         times = _times(loop, config.trainer.total_steps, fraction)
@@ -90,9 +90,8 @@ def num_evaluations(cfg: TrainerConfig) -> int:
 def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
     """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates.
 
-    fraction: of a rollout that a tick collects.
-
-    The loop can no longer be trained afterwards, because its warm-up is over too early.
+    fraction: the fraction of a rollout that a tick collects. The loop must not be trained afterwards, because its
+    warm-up has ended too early.
     """
     loop.tick()
     tick_steps = round(loop.steps / fraction)
@@ -123,13 +122,13 @@ def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf"
 def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float) -> Sizes:
     """Returns the sizes at the end of the run.
 
-    held: number of rows in each ring before the first step. fraction: of a rollout that a tick has collected.
+    held: number of rows in each ring before the first step. fraction: the fraction of a rollout that a tick collected.
     """
     cfg = config.trainer
     in_snapshots = saved_rings(config, loop)
     replay = 0
     unused = 0  # bytes of replay that are not filled yet
-    saved = 0  # these three as `_disk` takes them
+    saved = 0  # `_disk` explains this number and the next two
     appended = 0
     unshared = 0
     for name, ring in rings(loop).items():
@@ -143,7 +142,7 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float)
         if name in in_snapshots:
             saved += kept * row_bytes
             appended += rows * row_bytes
-            # each snapshot writes its first and last segment itself
+            # snapshots share segments of rows, except the first and the last segment of each snapshot
             unshared += min(kept, 2 * table.segment_rows) * row_bytes
     memory = resident_mb() * 2**20
     if loop.env.device.type == "cpu":
@@ -178,7 +177,7 @@ def _disk(cfg: TrainerConfig, snapshot: int, saved: int, appended: int, unshared
     """Returns the maximum size of a run's folder in bytes.
 
     saved: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
-    unshared: bytes of the rows in one snapshot that it does not share.
+    unshared: bytes of the rows in one snapshot that no other snapshot shares.
     """
     logs = SMALL_FILES_BYTES + cfg.total_steps // cfg.log_every * LOG_ROW_BYTES
     if cfg.snapshot_every is None:

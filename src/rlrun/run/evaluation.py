@@ -25,7 +25,7 @@ class EpisodeResult(NamedTuple):
     length: int
     success: float | None  # from 0 to 1; None if the environment does not report it
     returned: Return  # for reward vectors the sum of each component, else the same as `episode_return`
-    env: int  # index of the environment, which is that of its task
+    env: int  # index of the environment, and of its task in meta-learning
 
 
 class EvaluationInterruptedError(Exception):

@@ -15,12 +15,12 @@ from rlrun.envs.saving import verdicts
 from rlrun.run.data import data_digests
 from rlrun.run.provenance import provenance
 
-# keys of meta.json that, like all versions, can change a bit
+# keys of meta.json that, like the versions of packages, can change bits of the result
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")
 
 
 def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
-    """Returns the content of meta.json: provenance, and everything outside the config that can change a bit."""
+    """Returns the content of meta.json: provenance, and what besides the config can change bits of the result."""
     gpu = None
     if loop.env.device.type == "cuda":
         gpu = torch.cuda.get_device_name(loop.env.device)

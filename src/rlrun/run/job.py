@@ -123,7 +123,8 @@ def earlier(values: dict[str, object]) -> Path | None:
 def held(folder: RunDir, is_new: bool) -> Iterator[None]:
     """As a context manager, releases the run's lock at the end and handles errors.
 
-    On an error, deletes a new directory if training never began; otherwise writes the traceback to error.log.
+    If training never began, an RlrunError or a stop signal deletes a new directory. A RunError of an existing run, and
+    any exception that is no RlrunError, is written to error.log; the exception is raised as a RunError of one line.
     """
     try:
         yield

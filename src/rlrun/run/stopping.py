@@ -8,10 +8,10 @@ from rlrun.errors import RunError, nearest
 
 
 class StoppingRules:
-    """Decides from the log rows of a run whether it ends early.
+    """Decides from the log rows of a run whether the run ends early.
 
-    It ends when a metric has reached a bound, has stopped rising, or when the time is up. The rows are the only state,
-    so a resumed run decides as if it had not been interrupted.
+    A run ends when a metric has reached a bound or has stopped rising, or when the time is up. The rows so far are the
+    only state, so a resumed run decides as if it had not been interrupted.
     """
 
     def __init__(self, cfg: StopWhenConfig):

@@ -144,7 +144,7 @@ class Trainer:
             if stop and not ends:
                 return "stopped"
             self.log.progress(loop.steps)
-            if self.stop_reason is not None and not ends:  # a callback ended the run while that snapshot was taken
+            if self.stop_reason is not None and not ends:  # `on_snapshot` of a callback has just ended the run
                 self.snapshot([step_name(loop.steps)])
         if loop.steps < cfg.total_steps and self.stop_reason is None:
             return "paused"

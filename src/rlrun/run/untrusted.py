@@ -150,7 +150,7 @@ def step_environment(env: gym.Env) -> None:
 
 
 def step_simulator(simulator: Simulator) -> None:
-    """Takes a few random steps in a simulator, which has no spaces of a batch."""
+    """Takes a few random steps in a simulator, by the vector environment that samples its actions."""
     env = Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="simulator")
     random = Stream(0, "actions")
     env.reset()

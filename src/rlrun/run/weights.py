@@ -140,8 +140,8 @@ def load_part(
 ) -> None:
     """Loads the entries under `prefix` into a module.
 
-    Raises ConfigError, which names `source`, if names or shapes do not match the module. If `optional` is given, extra
-    state and entries whose names begin with one of these prefixes may be missing.
+    Raises ConfigError, which names `source`, if names or shapes do not match the module, or if a parameter is not
+    finite. If `optional` is given, extra state and entries whose names begin with one of these prefixes may be missing.
     """
     own = {}
     for key, value in state.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlrun.errors import ConfigError, nearest
-from rlrun.imports import importing, installed_plugins
+from rlrun.imports import import_named, installed_plugins
 from rlrun.settings.configs import parse
 from rlrun.settings.marks import parts_of
 
@@ -63,7 +63,7 @@ def load(plugins: Iterable[str] = ()) -> None:
     if isinstance(plugins, str):
         raise ConfigError(f"plugins={plugins}: must be a list of modules")
     for plugin in plugins:
-        importing(plugin, "plugins")
+        import_named(plugin, "plugins")
 
 
 @cache

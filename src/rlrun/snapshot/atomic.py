@@ -69,7 +69,7 @@ def replace_file(path: Path, chunks: Iterable[Any]) -> None:
 def replace_folder(source: Path, target: Path) -> None:
     """Renames a finished folder to its final name, in place of an older folder.
 
-    Replacing takes two renames. If the process is killed between them, `sweep` restores the old folder.
+    Replacing takes two renames. If the process is killed between them, `remove_leftovers` restores the old folder.
     """
     old = target.with_name(REPLACED + target.name)
     if target.exists():
@@ -90,7 +90,7 @@ def remove(path: Path) -> None:
     if path.exists():
         trash = path.with_name(f"{TRASH}{path.name}-{os.urandom(4).hex()}")
         rename(path, trash)
-        shutil.rmtree(trash, ignore_errors=True)  # `sweep` deletes what remains at the next start
+        shutil.rmtree(trash, ignore_errors=True)  # `remove_leftovers` deletes what remains at the next start
 
 
 def link(source: Path, target: Path) -> None:
@@ -130,7 +130,7 @@ def is_shortage(line: str) -> bool:
     return f"MiB are needed and {RESERVE >> 20} kept" in line or NO_SPACE in line
 
 
-def sweep(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Removes the leftovers of a killed process from `folder`. Only the one process that writes there may call this.
 
     An `.old-` folder whose replacement was not completed gets its name back.
@@ -148,7 +148,7 @@ def sweep(folder: Path) -> None:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Returns what `sweep` removes from `folder`. A process that writes there may still need it."""
+    """Returns what `remove_leftovers` removes from `folder`. A process that writes there may still need it."""
     found = []
     for path in sorted(folder.glob(".*")):
         is_replaced = path.name.startswith(REPLACED) and (folder / path.name.removeprefix(REPLACED)).exists()

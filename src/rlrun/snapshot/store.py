@@ -52,7 +52,7 @@ class Store:
         if keep:
             try:
                 files.make_folder(self.folder)
-                atomic.sweep(self.folder)
+                atomic.remove_leftovers(self.folder)
             except OSError as error:
                 raise _fault(f"{self.folder}: cannot be written", error) from error
             if (self.folder / LATEST).is_dir():

@@ -1,1 +1,1 @@
-"""Searches hyperparameters: which values a sweep may try, and which it tries next."""
+"""Searches hyperparameters: the space, the decisions about trials, the driver that starts runs, and the page."""

@@ -63,16 +63,16 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
 def write_best(folder: Path, described: Description, winner: Trial, headline: str) -> list[Path]:
     """Writes the winner's settings as a preset file for each environment. Returns the files.
 
-    headline: their first comment.
+    headline: the first comment of each file.
     """
     values = winner.start_values
     if winner.changes:
         values = values | {SCHEDULE: schedule(winner)}
     written = []
-    for env, course in described.runs.items():
+    for env, template in described.runs.items():
         file = folder / BEST
         if len(described.runs) > 1:
             file = folder / f"best-{folder_name(env)}.yaml"
-        replace_text(file, preset_text(course["words"], values, headline))
+        replace_text(file, preset_text(template["words"], values, headline))
         written.append(file)
     return written

@@ -22,7 +22,7 @@ class SweepDisplay(Protocol):
     """One form of the console of a sweep."""
 
     def say(self, event: Event, trials: Trials) -> None:
-        """Shows an event, which is applied already."""
+        """Shows an event, which has been applied to `trials`."""
 
     def progress(self, trials: Trials, running: Collection[RungJob]) -> None:
         """Is called often, with the jobs that train now."""
@@ -78,7 +78,7 @@ class SweepPanel:
     def _panel(self, width: int, glyphs: "Glyphs", colours: bool) -> "Panel":
         from rlrun.sweep.panel import panel
 
-        self._view.move(self._running)  # here, so that its time counts as part of drawing
+        self._view.move(self._running)  # called here, so that its duration counts as time of drawing
         return panel(self._view, width, self._screen.height, glyphs)
 
 

@@ -1,8 +1,8 @@
 """Checks both ends of every range before a sweep starts, like values that the user types.
 
-Only the code of an algorithm says which values it accepts, and importing it imports torch. To keep the driver small,
-the check is a process of its own, `python -m rlrun.sweep.ends faults`. It reads the JSON list of the arguments of
-`faults_of` from stdin, and writes a JSON list of faults to stdout. `schedulable` calls `schedulable_of` instead.
+Only the code of an algorithm says which values it accepts, and that code imports torch. To keep the driver small, the
+check runs in a process of its own, `python -m rlrun.sweep.ends faults`, which reads the arguments of `faults_of` from
+stdin as a JSON list, and writes a JSON list of faults to stdout. With `schedulable`, it calls `schedulable_of` instead.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Describes the pictures of a sweep as panels of marks, which `report/svg.py` draws.
 
-Colours mean the same in all pictures: blue trials trained to the last rung, grey ones were paused before, and the
-winner is orange.
+Colours mean the same in all pictures: blue trials trained to the last rung ("whole" in code and CSS), grey ones were
+paused before, and the winner is orange.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from rlrun.sweep.stored import Stored
 from rlrun.sweep.trials import Trial, Trials
 
 WHOLE, WINNER, PAUSED, CROSS = 0, 1, 6, 6  # colours, in the order of page.css; CROSS is the marker of failed trials
-PLACES = {"paused": PAUSED, "whole": WHOLE, "winner": WINNER}  # looks, in the order in which they are drawn
+COLOURS = {"paused": PAUSED, "whole": WHOLE, "winner": WINNER}  # by CSS class, in the order in which they are drawn
 POINTS = 60  # most evaluations of a curve
 OUTLIER = 3  # interquartile ranges below the lower quartile, at which axes of scores end; lower scores are at the edge
 FAR = 20  # above this ratio of the longest to the shortest time, the axis of seconds is logarithmic
@@ -154,15 +154,15 @@ def curve(trial: Trial, env: str, rungs: Sequence[int]) -> tuple[Array, Array]:
 
 def one_key(stored: Stored, key: str, found: Sequence[Standing], scores: Axis) -> Panel:
     """Returns the score of every trial against its value of a searched key, on the scale of its range."""
-    (values,) = [dimension.range for dimension in stored.space.dimensions if dimension.key == key]
+    (searched,) = [dimension.range for dimension in stored.space.dimensions if dimension.key == key]
     marks = []
     for one in found:
         if one.score is None or key not in one.trial.values:
             continue
         value = one.trial.values[key]
-        across = values.position(value) + _jitter(one.number, values)
+        across = searched.position(value) + _jitter(one.number, searched)
         marks.append(_dot(one, across, one.score, scores, f"{key}={show(value)}"))
-    return Panel(key, sorted(marks, key=_layer), scale(values), scores)
+    return Panel(key, sorted(marks, key=_layer), scale(searched), scores)
 
 
 def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
@@ -178,9 +178,9 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
     for rank, one in enumerate(best):
         assert one.score is not None
         height = [MISSING] * len(keys)
-        for place, (key, values) in enumerate(zip(keys, ranges, strict=True)):
+        for place, (key, searched) in enumerate(zip(keys, ranges, strict=True)):
             if key in one.trial.values:
-                height[place] = values.position(one.trial.values[key]) + _jitter(one.number, values)
+                height[place] = searched.position(one.trial.values[key]) + _jitter(one.number, searched)
         height.append(float(last.share(one.score)))
         look = next(look for share, look in CLASSES if rank < share * len(best))
         if one.state == "winner":
@@ -188,9 +188,9 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
         text = " ".join([f"trial {one.number}:", short(one.score, 4), *_pairs(one.trial, names)])
         marks.append(Mark(SINGLE, WHOLE, np.arange(len(height), dtype=float), np.array(height), text=text, look=look))
     marks = sorted(reversed(marks), key=lambda mark: mark.look == "winner")
-    for place, values in enumerate(ranges):
-        shown = scale(values)
-        for position, text in zip(shown.ticks, shown.labels, strict=True):
+    for place, searched in enumerate(ranges):
+        column = scale(searched)
+        for position, text in zip(column.ticks, column.labels, strict=True):
             marks.append(_label(place, position, text))
         if any(keys[place] not in one.trial.values for one in best):
             marks.append(_label(place, MISSING, "not set"))
@@ -251,9 +251,9 @@ def winners(trials: Trials) -> Panel:
     for row, trial in enumerate(measured):
         strata = fresh_scores(trial)
         scores = np.hstack(strata)
-        place = WINNER if trial.number == trials.winner else WHOLE
-        marks += estimate(row, place, f"trial {trial.number}", float(iqm(scores)), interval(strata))
-        marks.append(Mark(RUNS, place, scores, np.full(len(scores), row + 0.8)))
+        colour = WINNER if trial.number == trials.winner else WHOLE
+        marks += estimate(row, colour, f"trial {trial.number}", float(iqm(scores)), interval(strata))
+        marks.append(Mark(RUNS, colour, scores, np.full(len(scores), row + 0.8)))
     across = axis(np.hstack([mark.x for mark in marks]))
     return Panel("", in_order(marks), across, downwards(len(measured)), len(measured))
 
@@ -281,7 +281,7 @@ def _dot(one: Standing, x: float, y: float, scores: Axis, more: str = "") -> Mar
     if more:
         text += f", {more}"
     return Mark(
-        DOT, PLACES[_look(one)], np.array([float(x)]), np.array([max(y, scores.low)]), text=text, look=_look(one)
+        DOT, COLOURS[_look(one)], np.array([float(x)]), np.array([max(y, scores.low)]), text=text, look=_look(one)
     )
 
 
@@ -293,7 +293,7 @@ def _look(one: Standing) -> str:
 
 def _layer(mark: Mark) -> int:
     """Returns the layer of a mark: the winner is drawn last."""
-    return [*PLACES].index(mark.look)
+    return [*COLOURS].index(mark.look)
 
 
 def _label(place: float, height: float, text: str) -> Mark:

@@ -35,9 +35,8 @@ class Description:
 
     sweep: dict[str, Any]  # the settings
     space: dict[str, Any]  # in the form of conf/space
-    runs: dict[
-        str, dict[str, Any]
-    ]  # environment -> {"words": shared settings of its runs, "steps": those of the rungs}
+    # environment -> {"words": the settings that its runs share, "steps": the step of each rung}
+    runs: dict[str, dict[str, Any]]
 
     @classmethod
     def of(cls, cfg: SweepConfig, space: Space, templates: "Mapping[str, RunTemplate]") -> "Description":
@@ -60,7 +59,7 @@ class Description:
 
 
 def begin(folder: Path, description: Description) -> None:
-    """Writes sweep.yaml. If the folder holds a sweep already, raises ConfigError unless it is the same one."""
+    """Writes sweep.yaml. Raises ConfigError if the folder holds another sweep, or files of another kind."""
     if (folder / SWEEP).exists():
         stored = read(folder)
         difference = _difference(stored, description)
@@ -70,7 +69,7 @@ def begin(folder: Path, description: Description) -> None:
             return
     elif any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ConfigError(f"{folder}: holds other files; choose another folder with name=...")
-    # sweep.yaml first, because it says whose folder this is
+    # sweep.yaml first, because it marks the folder as that of this sweep
     replace_text(folder / SWEEP, to_yaml({"format": FORMAT, **asdict(description)}))
     (folder / TRIALS).mkdir(exist_ok=True)
 

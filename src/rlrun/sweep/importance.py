@@ -24,12 +24,12 @@ Groups = NDArray[np.intp]
 
 LEVEL = 0.01  # probability that any key exceeds its threshold although none has an influence
 DRAWS = 1000  # permutations of the scores
-FEWEST = 20  # number of trials from which a key is tested
+FEWEST = 20  # minimum number of trials that have a key; keys of fewer trials are not tested
 MOST = 500  # trials that are compared; of more trials, every n-th is taken
 BLOCK = 10  # successive trials that a learning search has proposed from about the same scores
-GROUP = 6  # fewest trials of a group, on average
-GROUPS = 8  # most groups by one key
-GROUPS_OF_PAIR = 3  # most groups by each of two keys
+GROUP = 6  # minimum number of trials in a group, on average
+GROUPS = 8  # maximum number of groups by one key
+GROUPS_OF_PAIR = 3  # maximum number of groups by each key of a pair
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def importances(
 
 
 def ranked(scores: Sequence[float]) -> Array:
-    """Returns the ranks of scores less 1/2, for equal scores their mean rank."""
+    """Returns the ranks of scores, from 0.5 for the lowest; equal scores get their mean rank."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - counts / 2)[place]
 
@@ -138,7 +138,7 @@ def explained(ranks: Array, group: Groups) -> Array:
     freedom = len(group) - len(sizes)
     if freedom < len(sizes):  # too many groups
         return np.zeros(ranks.shape[1])
-    sums = (place == np.arange(len(sizes))[:, None]).astype(float) @ ranks
+    sums = (place == np.arange(len(sizes))[:, None]).astype(float) @ ranks  # sum of each group, [groups, columns]
     centre = sums.sum(0) ** 2 / len(group)
     between = (sums**2 / sizes[:, None]).sum(0) - centre
     total = np.maximum(np.einsum("td,td->d", ranks, ranks) - centre, 1e-9)

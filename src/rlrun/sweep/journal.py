@@ -10,7 +10,7 @@ from typing import Any
 from rlrun import files
 from rlrun.errors import NO_SPACE, ConfigError, RunError
 
-Event = dict[str, Any]  # "event" says what happened; `Trials.apply` has the other keys
+Event = dict[str, Any]  # "event" says what happened; `Trials.apply` shows the other keys
 
 NAME = "journal.jsonl"
 
@@ -19,7 +19,7 @@ class Journal:
     """Appends events to a file. Each is on disk before `append` returns."""
 
     def __init__(self, path: Path):
-        """Opens the journal. Removes a last line without its end, whose event has not happened.
+        """Opens the journal. Removes an incomplete last line, whose event counts as not having happened.
 
         Raises ConfigError at a damaged line.
         """

@@ -123,7 +123,7 @@ def _param(u: float, range: Range) -> float:
 
 
 def _position(param: float, range: Range) -> float:
-    """Returns the position in [0, 1) for a sampler's parameter; the inverse of `_param`."""
+    """Returns the position in [0, 1] for a sampler's parameter; the inverse of `_param`."""
     if isinstance(range, Listed):
         return (param + 0.5) / len(range.values)
     return param

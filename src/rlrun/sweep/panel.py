@@ -11,7 +11,7 @@ from rlrun.sweep.view import SweepView, table
 from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.panel import LABEL, Glyphs, aligned, bar, framed, inner_width, labelled, spread
 
-MOST = 8  # most trials that train now, and most best trials
+MOST = 8  # maximum number of trials that train now, and maximum number of best trials
 FRAME = 9  # lines for the frame, for the header, and for the messages above the panel
 STYLES = {"training": "cyan", "fresh seeds": "cyan", "failed": "red", "winner": "green"}
 

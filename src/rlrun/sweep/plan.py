@@ -115,7 +115,7 @@ def plan(words: Sequence[str]) -> Plan:
 
 
 def stored(path: Path, words: Sequence[str]) -> Plan:
-    """Returns the plan of a sweep on disk. words: what the user has typed, which replaces settings and confirms.
+    """Returns the plan of a sweep on disk. words: new values of settings in `FREE`, and words that confirm a reach.
 
     Raises ConfigError for settings that must not change. The folder may be untrusted: also raises ConfigError if the
     runs use code, files or addresses outside of it that the user has not typed again.
@@ -237,7 +237,11 @@ def _environments(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], words: Sequence[str]) -> Space:
-    """Returns the searched space: that of `space`, or else the typed ranges, or else the space of the algorithm."""
+    """Returns the searched space.
+
+    With `space=<name>`, it consists of that space and the typed ranges. Otherwise, it consists of the typed ranges, or
+    without them it is the space of the algorithm. Keys with a typed value are not searched.
+    """
     folders = sources.folders(sources.named_plugins(words))
     fixed = {word.partition("=")[0] for word in words}
     for dimension in typed:

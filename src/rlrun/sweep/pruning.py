@@ -1,4 +1,4 @@
-"""Which trials train on after a rung. A trial that does not is paused, and may be promoted later."""
+"""Which trials train on after a rung. All others are paused there, and may be promoted later."""
 
 from statistics import median
 
@@ -69,7 +69,7 @@ def _ranked(trials: Trials, rung: int) -> Ranking:
 
     def order(pair: tuple[Trial, float]) -> tuple[float, float, int]:
         trial, score = pair
-        if score == WORST:  # without evaluations, which would break ties
+        if score == WORST:  # a failed trial may lack the evaluations with which `tie_break` ranks
             return -score, 0.0, trial.number
         return -score, -trial.tie_break(rung), trial.number
 

@@ -23,13 +23,13 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
     if isinstance(cfg.kind, PbtConfig):
         interval = cfg.kind.every or _quotient(total, 20)
         wanted = [*range(interval, total, interval)]
-        # runs pause after whole rollouts, and values that change twice after the same one would change once
+        # runs pause after whole rollouts, so of two rungs within one rollout, the first would have no effect
         rollout = values["env"]["num_envs"] * values["algo"]["loop"].get("rollout_steps", 1)
     else:
         wanted = [round(fraction * total) for fraction in cfg.rungs]
         rollout = 1
     found = []
-    rollouts = 0  # until the last rung
+    rollouts = 0  # number of rollouts up to the last rung in `found`
     for step in wanted:
         step = _quotient(max(step, 1), every) * every
         if rollouts < _quotient(step, rollout) < _quotient(total, rollout):

@@ -29,7 +29,7 @@ class RunTemplate:
     """What all runs in one environment share."""
 
     words: Sequence[str]  # settings, as typed
-    rung_steps: Sequence[int]  # the step of each rung, at which runs pause; the last is their end
+    rung_steps: Sequence[int]  # the step of each rung, at which runs pause; at the last one they end
 
 
 class Runs:

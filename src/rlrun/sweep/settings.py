@@ -25,7 +25,7 @@ from rlrun.settings import (
 
 FILE = sources.CONF / "sweep.yaml"
 MOST_TRIALS = 100_000
-MOST_RUNS = 100_000  # in a search with one seed, and on fresh seeds
+MOST_RUNS = 100_000  # of a search, counted with one seed for each trial; also of all runs on fresh seeds
 MOST_ENVS = 100  # of a sweep; Atari has 57
 BYTES = TypeAdapter(ByteSize)
 FREE = ("workers", "hours", "disk")  # settings in which two drivers of one sweep may differ

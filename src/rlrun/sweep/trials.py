@@ -52,7 +52,7 @@ class Result(NamedTuple):
 class Branch(NamedTuple):
     """An exploit of population-based training: a trial leaves its run and continues a copy of another trial's run."""
 
-    rung: int  # the last rung of the run that it leaves
+    rung: int  # the last rung of the run that the trial leaves
     source: RungJob  # the job whose run is copied
 
 
@@ -177,7 +177,7 @@ class Trials:
         return len(self.trials)
 
     def apply(self, event: Event) -> None:
-        """Applies an event. The keys of each kind stand here and nowhere else."""
+        """Applies an event. Each case below shows the keys of one kind of event."""
         self.seconds = event.get("at", self.seconds)
         self._best = None
         match event["event"]:

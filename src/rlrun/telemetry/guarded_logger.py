@@ -11,7 +11,7 @@ from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
 
-MOST_WAITING = 10_000  # rows that may wait for a logger's thread
+MOST_WAITING = 10_000  # rows and media that may wait for a logger's thread
 FAULTS = (Exception, SystemExit)  # a library may call sys.exit
 CLOSE_S = 30.0  # seconds that the end of a run waits for a logger's thread
 
@@ -86,7 +86,7 @@ class Background(Logger):
         try:
             self._calls.put_nowait((method, given))
         except queue.Full:
-            raise TimeoutError(f"it is {MOST_WAITING:,} rows behind the run") from None
+            raise TimeoutError(f"it is {MOST_WAITING:,} rows or media behind the run") from None
 
     def _check(self) -> None:
         while not self._lines.empty():

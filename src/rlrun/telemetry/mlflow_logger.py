@@ -14,8 +14,8 @@ from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
 
 MOST_PARAMS = 100  # parameters in one request
-LONGEST_PARAM = 500  # letters
-NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)  # letters that MLflow refuses in the name of a metric
+LONGEST_PARAM = 500  # characters of a value
+NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)  # characters that MLflow refuses in names
 STATUSES = {"done": "FINISHED", "stopped": "KILLED", "paused": "KILLED", "failed": "FAILED"}
 
 

@@ -13,7 +13,7 @@ from rlrun.telemetry.panel import PLAIN, UNICODE, Render
 from rlrun.telemetry.stdout import can_write, stdout_may_close
 
 PERIOD_S = 0.25  # least time between two drawings
-REST = 100  # the time after a drawing is so many times as long, so that drawing takes at most 1 % of the time
+REST = 100  # pause after a drawing, in multiples of its duration, so that drawing takes at most 1 % of the time
 
 
 class Screen:

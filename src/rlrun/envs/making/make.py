@@ -24,7 +24,7 @@ from rlrun.envs.wrappers.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.wrappers.reward_vectors import reward_shape
 from rlrun.envs.wrappers.wrapper import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
-from rlrun.imports import MULTI_AGENT, advice, importing, is_path, module_of, name_of, reference_of
+from rlrun.imports import MULTI_AGENT, advice, import_named, is_path, module_of, name_of, reference_of
 
 ATARI = "ALE/"
 
@@ -180,7 +180,7 @@ def find(id: str) -> EnvSpec:
     key = f"env.id={id!r}"
     holder = None
     if module is not None:
-        holder = importing(module, key)
+        holder = import_named(module, key)
     try:
         if holder is not None and name not in gym.registry:
             if _is_env_class(getattr(holder, name, None)):
@@ -212,7 +212,7 @@ def _register_by_convention(holder: ModuleType, key: str) -> None:
     inner = f"{holder.__name__}.gym"
     holders = [holder]
     if hasattr(holder, "__path__") and find_spec(inner):
-        holders.append(importing(inner, key))
+        holders.append(import_named(inner, key))
     for module in holders:
         register = getattr(module, "register_envs", None)
         # a module may have imported Gymnasium's function of this name, which takes a module

@@ -34,7 +34,7 @@ from rlrun.envs.stepping.autoreset import put
 from rlrun.envs.stepping.pool import VectorPool
 from rlrun.envs.stepping.slot import EnvError, EnvSlot, Form, fault, line
 from rlrun.errors import RlrunError
-from rlrun.imports import SAFE_PATH, importing, safe_path
+from rlrun.imports import SAFE_PATH, import_named, safe_path
 from rlrun.operating_system import kill_when_closed, signals_of
 
 # a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
@@ -345,7 +345,7 @@ def _read(pipe: Connection, index: int, modules: list[str]) -> object:
     """Receives the argument of `target`. Imports the user's modules first, in the way the run imported them."""
     try:
         for module in modules:
-            importing(module, "env")
+            import_named(module, "env")
         return pipe.recv().fn
     except (EOFError, ConnectionError):
         raise
