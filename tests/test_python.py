@@ -105,7 +105,8 @@ def test_train_returns_the_run_and_raises_as_the_command_line_says(tmp_path: Pat
 
 
 def test_resume_switches_loggers_and_logs_nothing_from_before_it_began(tmp_path: Path) -> None:
-    run = rlrun.Run(trained("dqn", tmp_path))
+    words = [*CASES["dqn"], "env.backend=torch", *SMALL]  # other environments discard logs when restored
+    run = rlrun.train("algo=dqn", *words, run_dir=str(tmp_path / "run"))
     rlrun.log("leftover", 1.0)
     resumed = run.resume("logger=[csv]", total_steps=70)
     assert (run.path / "metrics.csv").is_file()
