@@ -1,6 +1,7 @@
 """Errors that are shown to users as one line per fault, with an exit code, and the suggestions at the ends of lines."""
 
 import difflib
+import shlex
 from collections.abc import Iterable
 from traceback import walk_tb
 
@@ -48,6 +49,11 @@ def printable(text: object) -> str:
     if line.isprintable():
         return line
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+
+
+def quoted(text: object) -> str:
+    """Returns `text` as one word of a shell, for commands in messages, which are copied and run."""
+    return shlex.quote(str(text))
 
 
 def one_line(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """`rlrun eval` on a real run: a table, a line of JSON, a video, a data set, and no change of the run."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,35 @@ def test_eval_returns_are_equal_with_video_and_record(run: Path, capsys: Any, tm
     read = minari.load_dataset("demos-v0")
     assert sorted(episode.rewards.sum() for episode in read.iterate_episodes()) == sorted(plain["returns"])
     assert read.env_spec.kwargs == {}
+
+
+def test_film_is_written_in_the_run_whatever_the_name_of_its_folder(
+    run: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """ffmpeg would take the path `file:/...` for an address."""
+    pytest.importorskip("imageio_ffmpeg")
+    victim = tmp_path / "victim"
+    (victim / "run/videos").mkdir(parents=True)
+    hostile = tmp_path / "archive" / f"file:{victim}"
+    shutil.copytree(run, hostile / "run", ignore=shutil.ignore_patterns("videos"))
+    monkeypatch.chdir(tmp_path / "archive")
+    assert main(["eval", f"file:{victim}/run", "episodes=1", "video=1"]) == 0
+    assert not [*(victim / "run/videos").iterdir()]
+    (film,) = (hostile / "run/videos").iterdir()
+    assert film.stat().st_size > 1000
+
+
+def test_film_replaces_a_hard_link_and_leaves_its_file(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("videos"))
+    assert main(["eval", str(tmp_path / "run"), "episodes=1", "video=1"]) == 0
+    (film,) = (tmp_path / "run/videos").iterdir()
+    film.unlink()
+    (tmp_path / "mine").write_text("keep me")
+    film.hardlink_to(tmp_path / "mine")
+    assert main(["eval", str(tmp_path / "run"), "episodes=1", "video=1"]) == 0
+    assert (tmp_path / "mine").read_text() == "keep me" and film.stat().st_size > 1000
+    assert [*(tmp_path / "run/videos").iterdir()] == [film]
 
 
 @pytest.mark.parametrize(

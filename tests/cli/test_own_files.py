@@ -396,7 +396,7 @@ def test_a_stored_path_is_imported_only_when_it_is_typed_again(
     assert main(command) == 2
     with pytest.raises(ConfigError, match="needs code of its own"):
         rlrun.load("run")
-    line = f"error: run: needs code of its own; if you trust it, add plugins=[./{file}.py]\n"
+    line = f"error: run: needs code of its own; if you trust it, add 'plugins=[./{file}.py]'\n"
     assert capsys.readouterr().err == line and file not in sys.modules
     assert main([*command, f"plugins=[./{file}.py]"]) == 0
     assert "has changed" not in capsys.readouterr().err

@@ -16,7 +16,8 @@ from rlrun.cli import main
 from rlrun.cluster import Command, Ended, scheduler
 from rlrun.cluster.slurm import Slurm, SlurmConfig
 from rlrun.config import sources
-from rlrun.errors import RunError
+from rlrun.config.compose import literal
+from rlrun.errors import RunError, printable
 from rlrun.settings import parse
 from rlrun.sweep import journal
 from rlrun.sweep.driver import Driver
@@ -95,7 +96,7 @@ def test_grid_is_submitted_as_one_array(slurm: FakeSlurm, capsys: pytest.Capture
     expected = {"array": "0-2%2", "time": "240", "mem": "16G", "cpus-per-task": "2", "account": "mine"}
     assert found | expected | {"gpus-per-node": "1", "signal": "USR2@120"} == found
     assert "\nexport A=1\n" in (slurm.folder / "100.sh").read_text()
-    assert not list(Path("runs/grid").glob("2*")), "folders are made by the runs"
+    assert not [path for path in Path("runs/grid").iterdir() if path.is_dir()], "folders are made by the runs"
 
 
 def test_run_of_a_submission_is_found_again_by_resume_auto(
@@ -113,6 +114,44 @@ def test_run_of_a_submission_is_found_again_by_resume_auto(
 def test_refused_submission_has_one_line(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *RUN, "submit=slurm", "submit.partition=full"]) == 1
     assert capsys.readouterr().err == "error: sbatch: error: invalid partition specified: full\n"
+
+
+def test_folder_whose_name_would_be_lines_of_the_script_is_refused(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("paper\nsh x\nexit").absolute()
+    folder.mkdir()
+    line = "error: submit=slurm: the path {path} has control characters; rename the folder\n"
+    assert main(["train", *RUN, f"run_dir={literal(str(folder / 'run'))}", "submit=slurm"]) == 2
+    assert capsys.readouterr().err == line.format(path=printable(folder / "run"))
+    monkeypatch.chdir(folder)
+    assert main(["train", *RUN, f"run_dir={folder.parent / 'run'}", "submit=slurm"]) == 2
+    assert capsys.readouterr().err == line.format(path=printable(folder / "runs/.submitit"))
+    assert not slurm.jobs()
+
+
+def test_files_of_a_submission_are_in_a_new_folder(slurm: FakeSlurm) -> None:
+    """A prepared file with the name of the next job would be unpickled by this job."""
+    slurm.slots = 0
+    Path("runs/.submitit").mkdir(parents=True)
+    planted = Path("runs/.submitit/100_submitted.pkl")
+    planted.write_bytes(b"planted")
+    for _ in range(2):
+        assert main(["train", *RUN, "submit=slurm"]) == 0
+    made = {path.parent for path in Path("runs/.submitit").rglob("*.pkl")} - {planted.parent}
+    assert len(made) == 2 and planted.read_bytes() == b"planted"
+    assert all(folder.stat().st_mode & 0o77 == 0 for folder in made)
+
+
+@pytest.mark.parametrize("link", ["runs/.submitit", "runs/mine.log"])
+def test_link_in_place_of_what_a_submission_writes_is_refused(
+    link: str, slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("runs").mkdir()
+    Path(link).symlink_to(tmp_path / "outside")
+    assert main(["train", *RUN, "run_dir=runs/mine", "submit=slurm"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {link}: is a symbolic link")
+    assert not slurm.jobs() and not (tmp_path / "outside").exists()
 
 
 def test_machine_without_slurm_has_one_line(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rlrun.cli import main
-from rlrun.config.resumable import changed
+from rlrun.config.resumable import changed, setting
 from rlrun.config.stored import config_text, read_config
 from rlrun.dotted import leaves
 from rlrun.errors import ConfigError
@@ -249,3 +249,17 @@ def test_section_that_a_stored_config_lacks_is_one_fault() -> None:
     with pytest.raises(ConfigError) as refused:
         changed({"algo": {}}, {"trainer.total_steps": 72, "trainer.stop_at": None})
     assert refused.value.faults == ("trainer: missing",)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("algo.schedule={learning_rate: {piecewise: {values: [1e-05], at: [100]}}}",
+         {"learning_rate": {"piecewise": {"values": [1e-05], "at": [100]}}}),
+        ("algo.betas=[1e-1,'1e-1']", [0.1, "1e-1"]),
+        ("trainer.total_steps=1e6", 1_000_000),
+        ("name=a", "a"),
+    ],
+)  # fmt: skip
+def test_numbers_without_a_point_are_numbers_in_lists_too(word: str, value: Any) -> None:
+    assert setting(word) == (word.partition("=")[0], value)

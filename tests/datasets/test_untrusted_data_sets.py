@@ -167,6 +167,8 @@ def test_a_damaged_file_is_one_line(content: bytes | None, folder: Path, env: An
         ("actions", np.zeros((STEPS - 1, 1)), "3 actions for 4 rewards"),
         ("actions", np.zeros(STEPS), r"actions of shape \(\), not \(1,\)"),
         ("rewards", np.full(STEPS, -np.inf), "rewards that are not finite"),
+        ("rewards", np.full(STEPS, 1e300), "rewards that are not finite"),
+        ("rewards", np.full(STEPS, 1j), "Casting complex values to real discards the imaginary part"),
         ("rewards", np.zeros((STEPS, 2)), r"rewards of shape \(2,\), not \(\)"),
         ("rewards", np.zeros(0), "it has no steps"),
         ("rewards", np.float64(1.0), "episode 0 does not fit"),

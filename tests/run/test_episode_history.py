@@ -9,6 +9,7 @@ import pytest
 
 import rlrun
 from rlrun.callbacks.episodes import EpisodesFile
+from rlrun.cli import main
 from rlrun.errors import ConfigError
 from rlrun.testing import check_callback
 from rlrun.types import Episode
@@ -64,6 +65,16 @@ def test_damaged_episode_history_is_refused_in_one_line(line: str, tmp_path: Pat
     history.set_extra_state(1)
     with pytest.raises(ConfigError, match=r"episodes.csv: episode 1 cannot be read"):
         history.on_start()
+
+
+def test_run_with_a_damaged_episode_history_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = rlrun.train(*WORDS, "trainer.total_steps=200", run_dir=str(tmp_path / "run"))
+    text = (run.path / "episodes.csv").read_text().splitlines()
+    (run.path / "episodes.csv").write_text("\n".join([line.partition(",")[0] for line in text]))
+    capsys.readouterr()
+    assert main(["resume", str(run.path), "total_steps=400"]) == 2
+    line, *_ = capsys.readouterr().err.splitlines()
+    assert "episodes.csv: episode" in line and "cannot be read; without this file, a new one is begun" in line
 
 
 def test_episode_history_has_a_column_for_each_component_of_a_return(tmp_path: Path) -> None:

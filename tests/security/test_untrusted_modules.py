@@ -60,7 +60,7 @@ def test_stored_env_ids_import_no_module(
     rename_env(run, f"{module}:Mine-v0")
     monkeypatch.chdir(run.parent)
     assert main(command) == 2
-    refusal = f"error: run: needs code of its own; if you trust it, add plugins=[{module}]"
+    refusal = f"error: run: needs code of its own; if you trust it, add 'plugins=[{module}]'"
     assert capsys.readouterr().err.splitlines() == [refusal]
     assert not (run.parent / "IMPORTED").exists() and module not in sys.modules
 
@@ -98,7 +98,7 @@ def test_module_that_only_a_library_imported_does_not_count_as_typed(
         text = (hostile / "config.yaml").read_text()
         (hostile / "config.yaml").write_text(text.replace("plugins: []", f"plugins: [{module}]"))
     assert main(["resume", str(hostile), "total_steps=40"]) == 2
-    refusal = f"error: {hostile}: needs code of its own; if you trust it, add plugins=[{module}]"
+    refusal = f"error: {hostile}: needs code of its own; if you trust it, add 'plugins=[{module}]'"
     assert capsys.readouterr().err.splitlines() == [refusal]
 
 

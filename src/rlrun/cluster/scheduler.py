@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlrun import files
 from rlrun.cluster import Command, Ended
 from rlrun.cluster.task import exit_code, exit_file
 from rlrun.errors import RunError
@@ -50,6 +51,7 @@ class Scheduler(ABC):
         for command in commands:
             command.log.parent.mkdir(parents=True, exist_ok=True)
             exit_file(command.log).unlink(missing_ok=True)  # of the run's previous rung
+            os.close(files.open_to_append(command.log))  # refuses a link now, and not when the job starts
         id = self.start(commands)
         self.logs.update({command.name: command.log for command in commands})
         self.queried = time.monotonic()

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
+from rlrun import files
 from rlrun.cluster import Cluster, Command, Main
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.cluster.task import run
-from rlrun.errors import ConfigError, RunError, one_line
+from rlrun.errors import ConfigError, RunError, one_line, printable
 from rlrun.imports import check_extra
 from rlrun.rundir import RUNS
 from rlrun.settings import NonNegativeInt, PositiveInt, config
@@ -85,7 +87,11 @@ class Slurm(Scheduler):
 
     def start(self, commands: Sequence[Command]) -> str:
         labels = [label(command.log) for command in commands]
-        executor = self._executor(FOLDER, title(commands), len(commands))
+        check_printable([FOLDER.absolute(), *labels])
+        RUNS.mkdir(exist_ok=True)
+        # a new folder, because jobs unpickle files whose names could be guessed and prepared
+        folder = tempfile.mkdtemp(prefix="", dir=files.make_folder(FOLDER))
+        executor = self._executor(Path(folder), title(commands), len(commands))
         words = [command.words for command in commands]
         logs = [str(command.log.absolute()) for command in commands]
         try:
@@ -178,6 +184,13 @@ class Task:
         from submitit.core.utils import DelayedSubmission
 
         return DelayedSubmission(self, words, log)
+
+
+def check_printable(paths: Sequence[Path | str]) -> None:
+    """Raises ConfigError for a path with a line break, the rest of which Slurm's script would run as commands."""
+    for path in paths:
+        if not str(path).isprintable():
+            raise ConfigError(f"submit=slurm: the path {printable(path)} has control characters; rename the folder")
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ An untrusted file with such a setting is refused unless the user types the setti
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rlrun.config.sources import CONF, content
 from rlrun.dotted import ABSENT, leaves, lookup, show
+from rlrun.errors import quoted
 from rlrun.imports import module_of
 
 CODE = "imports code"
@@ -33,7 +33,7 @@ class Reach(NamedTuple):
     @property
     def line(self) -> str:
         """What is wrong with the setting if the user has not typed it."""
-        return f"{self.key}: {self.effect}; if you trust it, add {shlex.quote(self.word)}"
+        return f"{self.key}: {self.effect}; if you trust it, add {quoted(self.word)}"
 
 
 def reaches(values: Mapping[str, Any]) -> Iterator[Reach]:

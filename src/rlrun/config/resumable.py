@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rlrun import dotted
 from rlrun.config import loggers
+from rlrun.config.sources import ConfigYaml
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, parse_yaml, read_text
 from rlrun.errors import ConfigError, nearest
 from rlrun.formats.history import METRICS_KEY
@@ -119,7 +120,7 @@ def setting(word: str) -> tuple[str, Any]:
         number = float(text)
     except ValueError:
         try:
-            return key, parse_yaml(text, Path(key))
+            return key, parse_yaml(text, Path(key), ConfigYaml)
         except ConfigError:
             return key, text
     if number.is_integer():

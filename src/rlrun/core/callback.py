@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from rlrun.core.logged import log
-from rlrun.errors import RunError, reason
+from rlrun.errors import ConfigError, RunError, reason
 from rlrun.module import Module
 from rlrun.settings import config
 from rlrun.types import Episode, Return
@@ -96,10 +96,13 @@ class Callbacks(nn.ModuleList):
         self.call("on_episode", episode.returned, episode.length)
 
     def call(self, event: str, *values: object) -> None:
-        """Calls a method of every callback with copies of the values. Raises RunError if one of them raises."""
+        """Calls a method of every callback with copies of the values. Raises RunError if one of them raises, but
+        lets a ConfigError pass."""
         for callback in self:
             try:
                 getattr(callback, event)(*map(copy.copy, values))
+            except ConfigError:  # its line says what to change
+                raise
             except (Exception, SystemExit) as error:
                 raise RunError(f"callback {name_of(callback)}: {event}: {reason(error)}") from error
 

@@ -6,6 +6,7 @@
 import importlib.util
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,8 +51,10 @@ def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same"
 
     found: list[Demo] = []
     try:
-        for episode in MinariDataset(folder / "data").iterate_episodes():
-            found.append(demonstration(episode, env))
+        with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():  # infinity is refused below
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            for episode in MinariDataset(folder / "data").iterate_episodes():
+                found.append(demonstration(episode, env))
     except OSError as error:
         raise ConfigError(f"{named}: cannot be read ({line(error)})") from None
     except MemoryError:

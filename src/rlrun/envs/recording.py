@@ -19,6 +19,7 @@ import numpy as np
 from rlrun.envs.making.make import Recipe
 from rlrun.errors import ConfigError, printable
 from rlrun.images import fitted, rgb
+from rlrun.snapshot.atomic import new_file, rename
 
 FPS = 30  # frames per second of environments without `render_fps` in their metadata
 
@@ -38,6 +39,7 @@ class VideoRecorder(gym.Wrapper):
         self.is_filming = False
         self.writer: Any = None
         self.path = Path()  # of the current video
+        self.unfinished = Path()  # where it is until it is complete
         self.shape: tuple[int, ...] = ()  # of its frames
         self.missing = 0  # frames of it that were None
         self.resized = 0  # frames of it that had another size
@@ -80,14 +82,17 @@ class VideoRecorder(gym.Wrapper):
         import imageio_ffmpeg
 
         self.path, self.shape = self.start(), shape
+        self.unfinished = new_file(self.path)
         fps = self.env.metadata.get("render_fps") or FPS
         size = shape[1::-1]
-        self.writer = imageio_ffmpeg.write_frames(str(self.path), size, fps=fps, macro_block_size=2)
+        place = f"file:{self.unfinished.absolute()}"  # ffmpeg would take a relative path such as http:/a for an address
+        self.writer = imageio_ffmpeg.write_frames(place, size, fps=fps, macro_block_size=2, output_params=["-f", "mp4"])
         self.writer.send(None)
 
     def _cut(self) -> None:
         if self.writer:
             self.writer.close()
+            rename(self.unfinished, self.path)
             height, width, _ = self.shape
             if self.missing:
                 self._say(f"{self.missing} frames were None and are left out")

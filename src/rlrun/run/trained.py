@@ -19,7 +19,7 @@ from rlrun.envs.config import EnvConfig
 from rlrun.envs.making.passed import check_same, passed
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.stepping.vector import VectorEnv
-from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
+from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, quoted, reason
 from rlrun.imports import module_of, typed_again
 from rlrun.run.assemble import build_agent, check_requirements, eval_env, prepare_device
 from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
@@ -171,7 +171,8 @@ def stored_config(path: Path, changes: Mapping[str, object] | None = None, typed
     found = {reference: typed_again(reference) for reference in named}
     if None in found.values():
         again = ",".join(usable or reference for reference, usable in found.items())
-        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{again}]")
+        word = f"plugins=[{again}]"
+        raise ConfigError(f"{path}: needs code of its own; if you trust it, add {quoted(word)}")
     if module is not None:  # the file may have moved since the run was trained
         name = config.env.id.rpartition(":")[2]
         env = dataclasses.replace(config.env, id=f"{found[module]}:{name}")

@@ -53,6 +53,14 @@ def replace_text(path: Path, text: str) -> None:
     replace_file(path, [text.encode()])
 
 
+def new_file(path: Path) -> Path:
+    """Creates an empty file that `rename` can put in place of `path`, and returns its temporary path."""
+    temporary = path.with_name(TEMPORARY + path.name)
+    temporary.unlink(missing_ok=True)
+    write_new(temporary, ())
+    return temporary
+
+
 def replace_file(path: Path, chunks: Iterable[Any]) -> None:
     """Replaces the content of `path` by bytes, atomically as `replace_text` does."""
     temporary = path.with_name(TEMPORARY + path.name)
