@@ -13,7 +13,7 @@ from toys import equal
 
 from rlrun.envs.saving import episode_record
 from rlrun.envs.saving.selftest import EPISODE_END, NATIVE
-from rlrun.envs.saving.state import NotSavableError, assign, decode, encode
+from rlrun.envs.saving.state import MujocoState, NotSavableError, assign, decode, encode
 from rlrun.envs.stepping.vector import VectorEnv
 
 MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"]
@@ -55,6 +55,37 @@ def test_env_state_of_classic_control_and_toy_text_resumes_exactly(make, id):
 @pytest.mark.parametrize("id", ["Humanoid-v5", "Taxi-v4"])
 def test_env_state_of_workers_resumes_exactly(make, id):
     goes_on_exactly(make, id, "async", max_episode_steps=40)
+
+
+def test_indices_of_a_mujoco_state_are_not_restored(make):
+    """MuJoCo follows them without a check, so that those of an untrusted snapshot could make it write anywhere."""
+    env = make("HalfCheetah-v5")
+    env.reset()
+    core = env.pool.slots[0].unwrapped
+    state = MujocoState(core)
+    names = [name for name in state.names if getattr(core.data, name).dtype.kind != "f"]
+    before = [getattr(core.data, name).copy() for name in names]
+    tree = state.save()
+    tree["arrays"][:] = 0x3F
+    state.restore(tree)
+    assert "moment_colind" in names and core.data.qvel[0] == np.frombuffer(b"\x3f" * 8)[0]
+    assert all(np.array_equal(getattr(core.data, name), value) for name, value in zip(names, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("generator", "change"),
+    [
+        (np.random.MT19937, {"state": {"key": np.zeros(624, np.uint32), "pos": 10**6}}),
+        (np.random.MT19937, {"state": {"key": np.zeros(624, np.uint32), "pos": -1}}),
+        (np.random.Philox, {"buffer_pos": -1}),
+        (np.random.Philox, {"buffer_pos": 5}),
+    ],
+)
+def test_generator_that_would_read_beyond_its_buffer_is_refused(generator, change):
+    tag, state = encode(np.random.Generator(generator(0)))
+    decode((tag, state))
+    with pytest.raises(NotSavableError, match="beyond its buffer"):
+        decode((tag, state | change))
 
 
 def test_from_workers_to_one_process_and_with_a_frame_stack(make):

@@ -99,7 +99,8 @@ def assign(layer: object, saved: dict[str, Tree]) -> None:
     """Sets the attributes of a layer to values from `attributes`.
 
     These may come from an untrusted file. Therefore NotSavableError is raised if a value has another type than the
-    current one, if an attribute named like a constructor argument would change, or if a value would replace a method.
+    current one, if an attribute named like a constructor argument would change, if a value would replace a method, and
+    for the names in CONSTANT and those that begin with two underscores.
     """
     here = vars(layer)
     cls: Any = type(layer)
@@ -213,10 +214,21 @@ def _bytes(raw: bytes) -> np.ndarray:
 
 
 def _decode_generator(now: Any, state: dict[str, Any]) -> np.random.Generator:
-    if not isinstance(now, np.random.Generator) or type(now.bit_generator).__name__ != state["bit_generator"]:
-        now = np.random.Generator(GENERATORS[state["bit_generator"]]())
+    kind = state["bit_generator"]
+    if not isinstance(now, np.random.Generator) or type(now.bit_generator).__name__ != kind:
+        now = np.random.Generator(GENERATORS[kind]())
+    if kind == "MT19937":
+        _check_position(state["state"]["pos"], 624)
+    elif kind == "Philox":
+        _check_position(state["buffer_pos"], 4)
     now.bit_generator.state = state
     return now
+
+
+def _check_position(position: int, length: int) -> None:
+    """Raises NotSavableError if a generator would read beyond its buffer, which NumPy does not check."""
+    if not 0 <= position <= length:
+        raise NotSavableError(f"the state of a generator has the position {position}, beyond its buffer of {length}")
 
 
 def _decode_random(now: Any, state: list[Any]) -> random.Random:
@@ -262,7 +274,11 @@ def _parts(space: gym.Space) -> list[gym.Space]:
 
 
 class MujocoState:
-    """Saves MuJoCo's integration state and all arrays of MjData, as rewards may use arrays from the previous step."""
+    """Saves MuJoCo's integration state and all arrays of MjData, as rewards may use arrays from the previous step.
+
+    Only arrays of floats are restored. Others hold indices and pointers that MuJoCo follows without a check, and the
+    tree may come from an untrusted file. A step computes the indices anew.
+    """
 
     def __init__(self, core: gym.Env):
         import mujoco
@@ -298,7 +314,8 @@ class MujocoState:
         self.engine.mj_setState(self.model, self.data, tree["state"], self.spec)
         raw, start = tree["arrays"].tobytes(), 0
         for array in arrays:
-            array[...] = np.frombuffer(raw, array.dtype, array.size, start).reshape(array.shape)
+            if array.dtype.kind == "f":
+                array[...] = np.frombuffer(raw, array.dtype, array.size, start).reshape(array.shape)
             start += array.nbytes
 
 
@@ -337,7 +354,7 @@ class OwnState:
 
 
 def _native(core: gym.Env) -> OwnState | MujocoState | AtariState | None:
-    """Returns the class above that fits this environment, or None if attributes hold its whole state."""
+    """Returns an object that saves the engine of this environment, or None if only attributes are to be saved."""
     for engine in (OwnState, MujocoState, AtariState):
         if engine.fits(core):
             return engine(core)
