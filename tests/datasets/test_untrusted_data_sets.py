@@ -246,6 +246,47 @@ def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -
     refused(folder, env, "the limit for a data set of its size")
 
 
+def test_texts_that_share_their_bytes_count_as_often_as_they_occur(folder: Path, env: Any) -> None:
+    """Each entry is a reference of 16 bytes to the same text, so that reading them all would fill the memory."""
+    count = 100_000
+    with h5py.File(folder / folders.HDF5, "a") as file:
+        texts = file["episode_0"].require_group("infos").create_dataset("text", (count,), h5py.string_dtype())
+        texts[0] = "x" * 10**6
+        start = texts.id.get_offset()
+    content = (folder / folders.HDF5).read_bytes()
+    reference = content[start : start + 16]
+    (folder / folders.HDF5).write_bytes(content[:start] + reference * count + content[start + 16 * count :])
+    refused(folder, env, "the limit for a data set of its size")
+
+
+def test_arrays_of_nested_types_are_refused(folder: Path, env: Any) -> None:
+    whole = (folder / folders.HDF5).read_bytes()
+    texts, bytes_ = h5py.string_dtype(), h5py.vlen_dtype("u1")
+    for kind, shape in (
+        (h5py.vlen_dtype(bytes_), 3),
+        (h5py.ref_dtype, 3),
+        ([("text", texts)], 3),
+        (texts, (2, 2)),
+        (bytes_, (2, 2)),
+        (texts, 10**6),
+    ):
+        (folder / folders.HDF5).write_bytes(whole)
+        with h5py.File(folder / folders.HDF5, "a") as file:
+            file["episode_0"].require_group("infos").create_dataset("nested", shape, kind, chunks=True)
+        refused(folder, env, "an array of a kind that data sets do not have")
+
+
+def test_texts_and_images_in_infos_are_accepted(folder: Path, env: Any) -> None:
+    with h5py.File(folder / folders.HDF5, "a") as file:
+        infos = file["episode_0"].require_group("infos")
+        text = h5py.string_dtype()
+        infos.create_dataset("texts", data=["a", "bb", "", "c"], dtype=text, chunks=True, maxshape=(None,))
+        infos.create_dataset("text", data="once", dtype=text)
+        images = infos.create_dataset("images", (2,), h5py.vlen_dtype(np.uint8))
+        images[0] = np.arange(5, dtype=np.uint8)
+    assert len(read("algo.loop.data", folder, env)) == 2
+
+
 def test_hdf5_group_with_two_names_is_refused(folder: Path, env: Any) -> None:
     """A group that contains itself is infinite, and one array under many names would use memory many times."""
     whole = (folder / folders.HDF5).read_bytes()

@@ -151,7 +151,7 @@ def require_minari(folder: Path) -> None:
 
 
 def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
-    """Returns recorded observations as tensors [count, ...]. Raises ValueError for values that are not in the space."""
+    """Returns recorded observations as tensors [count, ...]. Raises ValueError if they do not fit the space."""
     if isinstance(space, spaces.Dict):
         return {key: tensors(obs[key], part, count, device) for key, part in space.items()}
     rows = np.asarray(obs)

@@ -10,10 +10,14 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlrun import data_files
 from rlrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from h5py import Dataset
+    from h5py.h5t import TypeID
 
 DATA = Path("data")
 ABOUT, HDF5 = DATA / "metadata.json", DATA / "main_data.hdf5"
@@ -132,7 +136,7 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
     try:
         size = path.lstat().st_size
         with h5py.File(path, "r") as file:
-            fault = _fault(file, SMALL + RATIO * size)
+            fault = _fault(file, size)
             if fault is None and f"episode_{episodes - 1}" not in file:
                 fault = f"lacks some of the {episodes:,} episodes that {ABOUT} declares"
     except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -141,14 +145,16 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
         raise ConfigError(f"{named}: {HDF5} {fault}")
 
 
-def _fault(file: Any, most: int) -> str | None:
-    """Returns the fault of an open HDF5 file, or None.
+def _fault(file: Any, size: int) -> str | None:
+    """Returns the fault of an open HDF5 file of `size` bytes, or None.
 
-    All groups and arrays must lie in this file, each under one name, and the arrays must unpack to at most `most`
-    bytes. Groups are visited in a loop, because a deep file would crash the recursive visitors of h5py.
+    All groups and arrays must lie in this file, each under one name, and the arrays must not unpack to far more than
+    `size`. Groups are visited in a loop, because a deep file would crash the recursive visitors of h5py.
     """
+    import h5py
     from h5py import h5d, h5g, h5l, h5o
 
+    most = SMALL + RATIO * size
     waiting = [(file.id, "", 0)]  # groups to look into: (identifier, path, depth)
     seen = {h5o.get_info(file.id).addr}
     bytes_left = most
@@ -171,10 +177,53 @@ def _fault(file: Any, most: int) -> str | None:
                 layout = found.get_create_plist()
                 if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
                     return f"keeps {full} in another file"
-                bytes_left -= found.get_space().get_simple_extent_npoints() * found.get_type().get_size()
+                space, kind = found.get_space(), found.get_type()
+                count = space.get_simple_extent_npoints()
+                varies = _varies(kind)
+                is_countable = space.get_simple_extent_ndims() <= 1 and count <= size  # in a few seconds
+                if not _is_supported(kind) or (varies and not is_countable):
+                    return f"holds {full}, an array of a kind that data sets do not have"
+                bytes_left -= count * kind.get_size()
+                if varies and count:
+                    bytes_left = _without_entries(bytes_left, h5py.Dataset(found), size)
                 if bytes_left < 0:
                     return f"unpacks to more than {most:,} bytes, the limit for a data set of its size"
     return None
+
+
+def _varies(kind: "TypeID") -> bool:
+    """Returns whether the entries of an HDF5 type have a variable length, as texts and JPEG images have."""
+    from h5py import h5t
+
+    return kind.get_class() == h5t.VLEN or (kind.get_class() == h5t.STRING and kind.is_variable_str())
+
+
+def _is_supported(kind: "TypeID") -> bool:
+    """Returns False for HDF5 types with references to other entries, or with variable lengths within other types."""
+    from h5py import h5t
+
+    if kind.get_class() == h5t.STRING:
+        return True
+    if kind.get_class() == h5t.VLEN:
+        kind = kind.get_super()
+    return not any(map(kind.detect_class, (h5t.VLEN, h5t.STRING, h5t.REFERENCE)))
+
+
+def _without_entries(bytes_left: int, array: "Dataset", size: int) -> int:
+    """Returns `bytes_left` minus the bytes of the entries of variable length in an array of a file of `size` bytes.
+
+    Many entries may refer to the same bytes of the file, so only as many are read at a time as surely fit. Stops when
+    the result is negative.
+    """
+    if array.ndim == 0:
+        array = [array[()]]
+    start = 0
+    while start < len(array) and bytes_left >= 0:
+        count = max(1, bytes_left // size)
+        for entry in array[start : start + count]:
+            bytes_left -= len(entry) * getattr(entry, "itemsize", 1)
+        start += count
+    return bytes_left
 
 
 def _explained(error: Exception) -> str:
