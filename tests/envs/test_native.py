@@ -123,6 +123,28 @@ def test_native_simulator_without_state_ends_episodes_at_a_restore(make):
     assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and torch.equal(cut.final_obs, last)
 
 
+class Limited(Opaque):
+    """Takes a time limit, although none is registered with its id."""
+
+    def __init__(self, num_envs, max_episode_steps=None):
+        super().__init__(num_envs)
+        self.limit = max_episode_steps
+
+
+def test_a_vector_env_gets_the_time_limit_if_it_has_the_argument(make):
+    gym.registry.pop("test/Limited-v0", None)
+    gym.register("test/Limited-v0", vector_entry_point=Limited)
+    for given in ({"max_episode_steps": 7}, {"wrappers": {"time_limit": {"max_steps": 7}}}):
+        assert make("test/Limited-v0", 2, selftest="off", **given).venv.unwrapped.limit == 7
+
+
+def test_max_episode_steps_is_refused_by_vector_envs_without_time_limit(make):
+    gym.registry.pop("test/Opaque-v0", None)
+    gym.register("test/Opaque-v0", vector_entry_point=Opaque)
+    with pytest.raises(ConfigError, match="its vector env has no time limit that env"):
+        make("test/Opaque-v0", 2, selftest="off", max_episode_steps=7)
+
+
 TOGETHER = "CartPole-v1 steps all its environments at once, and does not support"
 
 

@@ -14,16 +14,17 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs.builtin.bandits import OneStep
 from rlrun.envs.config import OBJECT, PLAYGROUND, EnvConfig, no_object
 from rlrun.envs.making.box2d import NewWorld
 from rlrun.envs.making.explained import explained
 from rlrun.envs.simulators import suite
 from rlrun.envs.stepping.obs_adapter import adapt_observations, shows_masks
-from rlrun.envs.stepping.slot import EnvSlot, fault
+from rlrun.envs.stepping.slot import EnvSlot
 from rlrun.envs.wrappers.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.wrappers.reward_vectors import reward_shape
 from rlrun.envs.wrappers.wrapper import TimeLimit, is_training_only
-from rlrun.errors import ConfigError, RlrunError, one_line
+from rlrun.errors import ConfigError, one_line
 from rlrun.imports import MULTI_AGENT, advice, import_named, is_path, module_of, name_of, reference_of
 
 ATARI = "ALE/"
@@ -40,24 +41,19 @@ class Recipe:
     kwargs: dict[str, Any]
     wrappers: tuple[tuple[Callable[[Any, gym.Env], gym.Env], Any], ...]  # (class, config), innermost first
     max_episode_steps: int | None
-    instance_seed: int | None  # passed to reset; None if the constructor takes it, as one of kwargs
+    instance_seed: int | None  # an option of every reset; None if it is not set, or is in kwargs for the constructor
     id: str  # env.id: Name-v1, or module:Name-v1
     index: int = 0
     log_info: tuple[str, ...] = ()  # entries of infos to log
     # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
     # environment is reset once to find out
     masked: bool | None = False
-    action_mask: bool = True  # env.action_mask: whether masks are used, or refused if they come too late to be used
+    action_mask: bool = True  # env.action_mask: masks are used, and those that come too late to be used are an error
 
     def __call__(self) -> EnvSlot:
-        """Returns the new environment. Raises ConfigError with the key to change, EnvError for any other failure."""
-        try:
-            with explained(self.spec, self.kwargs, self.id):
-                return EnvSlot(self.make, self.index, self.instance_seed, self.log_info, self.action_mask)
-        except RlrunError:
-            raise
-        except Exception as error:
-            raise fault(self.index, error) from error
+        """Returns the new environment. Raises ConfigError with the key to change."""
+        with explained(self.spec, self.kwargs, self.id):
+            return EnvSlot(self.make, self.index, self.instance_seed, self.log_info, self.action_mask)
 
     def make(self, **task: float) -> gym.Env:
         """Returns the environment in its wrappers and the observation adapter, without an EnvSlot around them.
@@ -102,17 +98,19 @@ class Recipe:
     def vector_env(self, num_envs: int) -> Any:
         """Returns the vector env of this id: one of Gymnasium's, or a `Simulator` from `accelerated`.
 
-        It takes no wrappers except `time_limit`, whose limit it applies itself. Raises ValueError for other wrappers.
+        It gets the time limit as the argument `max_episode_steps`; one without this argument ignores `time_limit`
+        wrappers. Raises ValueError for other wrappers, and if it cannot apply env.max_episode_steps.
         """
-        limits = [config.max_steps for wrapper, config in self.wrappers if wrapper is TimeLimit]
-        if len(limits) < len(self.wrappers):
+        if any(wrapper is not TimeLimit for wrapper, _ in self.wrappers):
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = entry_point(self.spec.vector_entry_point)
         arguments: dict[str, object] = {"num_envs": num_envs}
-        in_torch = self.spec.vector_entry_point in suite.ENTRY_POINTS.values()
-        limit = self.max_episode_steps or self.spec.max_episode_steps
-        if limit and (in_torch or self.spec.max_episode_steps):  # bandits have no time limit
-            arguments["max_episode_steps"] = min([limit, *limits])
+        # an id that is registered with a limit takes the argument, perhaps as one of **kwargs: Gymnasium passes it too
+        is_limited = self.spec.max_episode_steps or "max_episode_steps" in inspect.signature(make).parameters
+        if is_limited and self.time_limit is not None:
+            arguments["max_episode_steps"] = self.time_limit
+        elif self.max_episode_steps is not None and not _has_one_step(make):
+            raise ValueError("its vector env has no time limit that env.max_episode_steps could set")
         return make(**(arguments | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: object) -> "Recipe":
@@ -160,7 +158,7 @@ def recipe(cfg: EnvConfig) -> Recipe:
 
 
 def make(cfg: EnvConfig) -> gym.Env:
-    """Returns one environment with its wrappers. Raises ConfigError or EnvError if it cannot be made."""
+    """Returns one environment with its wrappers. Raises ConfigError if it cannot be made."""
     return recipe(cfg)()
 
 
@@ -195,7 +193,7 @@ def find(id: str) -> EnvSpec:
 
 
 def _absence(holder: Any, name: str) -> str:
-    """Returns that a file has no such environment, with the classes that it has."""
+    """Returns the message that a file has no such environment, with the classes of environments that it has."""
     found = [key for key, value in vars(holder).items() if _is_env_class(value) and value.__module__ == holder.__name__]
     text = f"the file has no gymnasium.Env {name!r} and registers no such id"
     if found:
@@ -262,6 +260,11 @@ def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, object
     if entry.startswith("gymnasium.envs.box2d"):
         return NewWorld(env)
     return env
+
+
+def _has_one_step(make: object) -> bool:
+    """Returns whether each episode of a vector env has one step, which every time limit allows."""
+    return isinstance(make, type) and issubclass(make, OneStep)
 
 
 def _quieten(entry_point: str) -> None:

@@ -73,14 +73,17 @@ def specification(id: str) -> EnvSpec:
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 
 
-def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: object) -> JaxEnv:
+def make(num_envs: int, id: str, max_episode_steps: int | None = None, **kwargs: object) -> JaxEnv:
     """Returns `num_envs` environments of an id. It is the entry point that `specification` sets."""
     return JaxEnv(compiled(id, json.dumps(kwargs, sort_keys=True), max_episode_steps), num_envs)
 
 
 @cache
 def compiled(id: str, kwargs: str, limit: int | None) -> Program:
-    """Returns the compiled task of an id. It is cached, so that evaluations do not compile it again."""
+    """Returns the compiled task of an id, from a cache, so that evaluations do not compile it again.
+
+    kwargs: arguments as JSON text, because the cache cannot compare dicts.
+    """
     return Program(task(id, json.loads(kwargs)), limit)
 
 
