@@ -160,27 +160,27 @@ PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) fo
     [
         (None, {}, "no such file"),
         (b"a,b\n", {}, "holds no rows"),
-        (b"a,b\n1,2\n1\n", {}, "row 3 has 1 columns, the first line has 2"),
-        (b"a,b\n1,2\n\n\n1\n", {}, "row 5 has 1 columns, the first line has 2"),
-        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "row 4 has 1 columns, the first line has 2"),
+        (b"a,b\n1,2\n1\n", {}, "line 3 has 1 columns, the first line has 2"),
+        (b"a,b\n1,2\n\n\n1\n", {}, "line 5 has 1 columns, the first line has 2"),
+        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "line 4 has 1 columns, the first line has 2"),
         (b"a,b\n1,2\n", {"label": "c"}, r"has no column 'c' \(it has a, b\)"),
         (b"a,b\n1,2\n", {"label": 7}, "has no column 7, only 2 columns"),
-        (b"a,b\n1,2\nnan,2\n", {}, "row 3: nan in column 'a' is not finite"),
-        (b"1,2\n-inf,2\n", {"header": False}, "row 2: -inf in column 0 is not finite"),
-        (b"a,b\n1.5,0\n,1\n2.5,1\n", {}, r"row 3: '' in column 'a' is not a number, .*; set missing to this word"),
-        (b"a,b\n1.5,0\nNA,1\n", {}, r"row 3: 'NA' in column 'a' is not a number, .*; set missing to this word"),
-        (b"a;b\n1,5;0\n2,5;1\n", {"separator": ";"}, "row 2: '1,5' in column 'a' .*; write it as 1234.5 is written"),
-        (b'a,b\n"1,234",0\n900,1\n', {}, "row 2: '1,234' in column 'a' .*; write it as 1234.5 is written"),
-        (b"a,b\n$5,0\n$6.50,1\n", {}, r"row 2: '\$5' in column 'a' .*; write it as 1234.5 is written"),
-        (b"a,b\n1,0\n2,?\n3,1\n", {}, r"row 3: '\?' in column 'b' is not a number"),
-        (b"a,b\n1,x\n2,\n", {}, "row 3: the label in column 'b' is empty; set missing to ''"),
+        (b"a,b\n1,2\nnan,2\n", {}, "line 3: nan in column 'a' is not finite"),
+        (b"1,2\n-inf,2\n", {"header": False}, "line 2: -inf in column 0 is not finite"),
+        (b"a,b\n1.5,0\n,1\n2.5,1\n", {}, r"line 3: '' in column 'a' is not a number, .*; set missing to this word"),
+        (b"a,b\n1.5,0\nNA,1\n", {}, r"line 3: 'NA' in column 'a' is not a number, .*; set missing to this word"),
+        (b"a;b\n1,5;0\n2,5;1\n", {"separator": ";"}, "line 2: '1,5' in column 'a' .*; write it as 1234.5 is written"),
+        (b'a,b\n"1,234",0\n900,1\n', {}, "line 2: '1,234' in column 'a' .*; write it as 1234.5 is written"),
+        (b"a,b\n$5,0\n$6.50,1\n", {}, r"line 2: '\$5' in column 'a' .*; write it as 1234.5 is written"),
+        (b"a,b\n1,0\n2,?\n3,1\n", {}, r"line 3: '\?' in column 'b' is not a number"),
+        (b"a,b\n1,x\n2,\n", {}, "line 3: the label in column 'b' is empty; set missing to ''"),
         (b"a,b\n1,0\n1e99,1\n", {"normalize": False}, "column 'a' holds numbers that are too large for 32 bits"),
         (b"a,b\n1e308,0\n1.5e308,1\n", {}, "column 'a' holds numbers that are too large for 32 bits"),
         (b"a,b,b\n5,0,0\n6,1,1\n", {"label": "b"}, r"columns 1 and 2 are both named 'b'; leave one out, .*drop=\[2\]"),
         (b",a,b\n0,7,0\n1,8,1\n", {}, r"column 0 has no name; .*drop=\[0\]"),
-        (b"a,b\nr1,5,0\nr2,6,1\n", {}, "row 2 has 3 columns, the first line has 2"),
-        (b"5,x\n6,y\n7,x\n", {}, "row 3: the label is 'x', which the first line holds .*; set header=false"),
-        (b"a,b\n1,0\n2,1\n", {"header": False}, "row 1: 'a' in column 0 is not a number"),
+        (b"a,b\nr1,5,0\nr2,6,1\n", {}, "line 2 has 3 columns, the first line has 2"),
+        (b"5,x\n6,y\n7,x\n", {}, "line 3: the label is 'x', which the first line holds .*; set header=false"),
+        (b"a,b\n1,0\n2,1\n", {"header": False}, "line 1: 'a' in column 0 is not a number"),
         (b"a,b\n1,x\n2,x\n", {}, "all labels in column 'b' are 'x'"),
         (b"a,b\n" + b"".join(b"0,%d\n" % i for i in range(21)), {}, "column 'b' holds 21 different values in 21 rows"),
         (
@@ -194,18 +194,18 @@ PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) fo
             "column 'a' holds 21 different",
         ),
         (b"a;b\n1;0\n2;1\n", {}, "has no column besides the label"),
-        (b"|0\n3|1\n5|0\n", {"separator": "|", "header": False}, "row 1: '' in column 0 is not a number"),
+        (b"|0\n3|1\n5|0\n", {"separator": "|", "header": False}, "line 1: '' in column 0 is not a number"),
         (b"a,b\n1,0\n", {"separator": "||"}, r"separator='\|\|': must be one character, \\t for a tab"),
         (b"a,b\n1,0\n", {"label": 1.5}, "1.5 must be the name or the number of a column"),
-        (b"a,b\n1,2\n" + b"x" * 140_000 + b",2\n", {}, "row 3: field larger than field limit"),
-        (b'a,b\n1,2\n\n"3,4\n5,6\n7,8\n', {}, "row 4: a quote is never closed"),
-        (b"a,b\n1,2\n\xe9,3\n", {}, "row 3: byte 0xe9 is not UTF-8"),
-        (b"a,b\n1,2\n\0,3\n", {}, "row 3: holds a NUL byte"),
-        (bytes(range(1, 256)) * 9, {}, r"row \d+: "),
-        (PACKED[:9000], {}, r"row [1-8]\d\d\d: the gzip file is damaged"),
-        (PACKED[:9000] + b"garbage!" + PACKED[9008:], {}, r"row \d+: the gzip file is damaged"),
-        (compressed(b"a,b\n1,2\n" * 99)[:60] + b"\xff" * 9, {}, r"row \d+: the compress file is damaged"),
-        (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), {}, r"row \d+: .* unpack to more than"),
+        (b"a,b\n1,2\n" + b"x" * 140_000 + b",2\n", {}, "line 3: field larger than field limit"),
+        (b'a,b\n1,2\n\n"3,4\n5,6\n7,8\n', {}, "line 4: a quote is never closed"),
+        (b"a,b\n1,2\n\xe9,3\n", {}, "line 3: byte 0xe9 is not UTF-8"),
+        (b"a,b\n1,2\n\0,3\n", {}, "line 3: holds a NUL byte"),
+        (bytes(range(1, 256)) * 9, {}, r"line \d+: "),
+        (PACKED[:9000], {}, r"line [1-8]\d\d\d: the gzip file is damaged"),
+        (PACKED[:9000] + b"garbage!" + PACKED[9008:], {}, r"line \d+: the gzip file is damaged"),
+        (compressed(b"a,b\n1,2\n" * 99)[:60] + b"\xff" * 9, {}, r"line \d+: the compress file is damaged"),
+        (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), {}, r"line \d+: .* unpack to more than"),
     ],
 )
 def test_table_errors_name_the_row_and_the_reason(content, given, line, tmp_path):
@@ -268,11 +268,11 @@ def test_a_table_has_a_largest_size(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(tables, "SMALL", 1000)
         (tmp_path / "t.Z").write_bytes(compressed(b"1" * 200_000))
-        with pytest.raises(ConfigError, match=r"row 1: .* unpack to more than"):
+        with pytest.raises(ConfigError, match=r"line 1: .* unpack to more than"):
             DatasetBandit(4, str(tmp_path / "t.Z"))
     with monkeypatch.context() as patch:
         patch.setattr(tables, "LINE", 3)
-        with pytest.raises(ConfigError, match="row 1: has more than 3 bytes"):
+        with pytest.raises(ConfigError, match="line 1: has more than 3 bytes"):
             DatasetBandit(4, str(path))
     with monkeypatch.context() as patch:
         path.write_text("a,b\n" + "1,0\n2,1\n" * 50)
@@ -287,11 +287,11 @@ def test_a_table_has_a_largest_size(tmp_path, monkeypatch):
         assert DatasetBandit(4, str(path)).table.features.shape == (100, 1)
         patch.setattr(tables, "COLUMNS", 1)
         tables.load.cache_clear()
-        with pytest.raises(ConfigError, match="row 1 has 2 columns; a table may have at most 1"):
+        with pytest.raises(ConfigError, match="line 1 has 2 columns; a table may have at most 1"):
             DatasetBandit(4, str(path))
     with monkeypatch.context() as patch:
         patch.setattr(tables, "_memory", lambda: 2000)
-        with pytest.raises(ConfigError, match=r"row \d+: the table needs more memory than this machine has"):
+        with pytest.raises(ConfigError, match=r"line \d+: the table needs more memory than this machine has"):
             DatasetBandit(4, str(path))
 
 
@@ -321,7 +321,7 @@ def test_a_bad_table_leaves_no_run_behind(tmp_path, capsys):
     (tmp_path / "t.csv").write_text('a,b\n1,2\n"3,4\n')
     words = ["algo=fixed_policy", "env=dataset_bandit", f"env.kwargs.path={tmp_path / 't.csv'}"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 2
-    assert capsys.readouterr().err == f"error: env.kwargs.path={tmp_path / 't.csv'}: row 3: a quote is never closed\n"
+    assert capsys.readouterr().err == f"error: env.kwargs.path={tmp_path / 't.csv'}: line 3: a quote is never closed\n"
     assert not (tmp_path / "run").exists()
 
 

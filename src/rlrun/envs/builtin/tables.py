@@ -46,7 +46,7 @@ class DataTable(NamedTuple):
     """A table as numbers. The label is not among the features."""
 
     features: np.ndarray  # [rows, columns] float32
-    labels: np.ndarray  # [rows], numbers of classes from 0
+    labels: np.ndarray  # [rows], the class of each row, as a number from 0
     classes: list[str]  # the names of the classes, by number
     sha256: str | None  # of the file; None for tables of scikit-learn
 
@@ -89,8 +89,8 @@ def load(
     label, drop: columns, by name if the file has a header, or by number from 0 (-1 is the last). separator: one
     character, or `\\t` for a tab; None means any white space. missing: rows that contain this word are left out.
     normalize: scale every column of numbers to mean 0 and standard deviation 1. A column in which at least half of the
-    different words are numbers must hold nothing else. Raises ValueError with one line, which names row, column and
-    cell, if the table cannot be read.
+    different words are numbers must hold nothing else. Raises ValueError if the table cannot be read, with one line
+    that names the line of the file, the column and the cell, if the fault has these.
     """
     if path.startswith(SKLEARN):
         features, classes = _sklearn(path.removeprefix(SKLEARN))
@@ -100,8 +100,8 @@ def load(
         with open_data(Path(path)) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             rows = _read(file, header, separator, missing)
-        label_index = _place(label, rows)
-        dropped = {label_index, *(_place(column, rows) for column in drop)}
+        label_index = _index(label, rows)
+        dropped = {label_index, *(_index(column, rows) for column in drop)}
         kept = [index for index in range(rows.width) if index not in dropped]
         if not kept:
             raise ValueError(f"has no column besides the label (separator={separator!r})")
@@ -132,13 +132,13 @@ def _table(parts: list[np.ndarray], labels: Iterable[object], names: dict[Any, s
 def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | float | None) -> Rows:
     """Returns the rows of an open file, without those that hold the word `missing`.
 
-    Raises ValueError if a row has another number of columns than the first, or if the rows need too much memory.
+    Raises ValueError if the text is not a table, as if its rows differ in length, or if it is too large.
     """
     rows = Rows([], [], array("q"))
     lines = _Lines(file, separator)
     width = 0
     missing_words = {str(missing)}
-    if missing != missing:  # nan, which a config holds as a number, whichever spelling the file has
+    if missing != missing:  # NaN: a config holds it as a number, however the file spells it
         missing_words = {"nan", "NaN", "NAN"}
     bytes_left = _memory()
     try:
@@ -146,9 +146,9 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
             if width == 0:
                 width = len(row)
             if width > COLUMNS:
-                raise ValueError(f"row {number} has {width:,} columns; a table may have at most {COLUMNS:,}")
+                raise ValueError(f"line {number} has {width:,} columns; a table may have at most {COLUMNS:,}")
             if len(row) != width:
-                raise ValueError(f"row {number} has {len(row)} columns, the first line has {width}")
+                raise ValueError(f"line {number} has {len(row)} columns, the first line has {width}")
             if header and not rows.names:
                 rows.names = row
                 continue
@@ -158,9 +158,9 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
             rows.lines.append(number)
             bytes_left -= _size(row, lines.length)
             if bytes_left < 0:
-                raise ValueError(f"row {number}: {TOO_LARGE}")
+                raise ValueError(f"line {number}: {TOO_LARGE}")
     except csv.Error as error:
-        raise ValueError(f"row {lines.begun}: {_csv_fault(error)}") from None
+        raise ValueError(f"line {lines.begun}: {_csv_fault(error)}") from None
     if not rows.cells:
         raise ValueError("holds no rows")
     return rows
@@ -184,7 +184,7 @@ class _Lines:
         while line := self.file.readline(LINE + 1):
             self.number += 1
             if len(line) > LINE:
-                raise ValueError(f"row {self.number}: has more than {LINE:,} bytes")
+                raise ValueError(f"line {self.number}: has more than {LINE:,} bytes")
             if self.number > LINES:
                 raise ValueError(f"has more than {LINES:,} lines, the limit for a table")
             text = self._text(line)
@@ -201,21 +201,21 @@ class _Lines:
 
     def _text(self, line: bytes) -> str:
         if b"\0" in line:
-            raise ValueError(f"row {self.number}: holds a NUL byte; the file is not a text table")
+            raise ValueError(f"line {self.number}: holds a NUL byte; the file is not a text table")
         try:
             if self.number == 1:  # the first line may begin with a byte order mark
                 return line.decode("utf-8-sig")
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
             wrong = line[error.start]
-            raise ValueError(f"row {self.number}: byte 0x{wrong:02x} is not UTF-8; convert the file") from None
+            raise ValueError(f"line {self.number}: byte 0x{wrong:02x} is not UTF-8; convert the file") from None
 
 
 def _unpacked(file: BufferedReader) -> Any:
     """Returns an open file at its first byte; files that gzip or compress (.Z) have packed are unpacked.
 
-    Raises ValueError if the content has more bytes than LIMIT, or than a packed file of this size may unpack to. A
-    packed file is unpacked once for this check, without keeping the content in memory.
+    Raises ValueError if a packed file is damaged, or if the content has more bytes than LIMIT or than a packed file of
+    this size may unpack to. For this check a packed file is unpacked once, without keeping the content in memory.
     """
     size = os.fstat(file.fileno()).st_size
     kind, content = _reader(file)
@@ -224,15 +224,15 @@ def _unpacked(file: BufferedReader) -> Any:
             raise ValueError(f"has {size:,} bytes; a table may have at most {LIMIT:,}")
         return content
     most = min(LIMIT, SMALL + RATIO * size)
-    row, unpacked = 1, 0
+    line, unpacked = 1, 0
     try:
         while chunk := content.read1(CHUNK):
             unpacked += len(chunk)
             if unpacked > most:
-                raise ValueError(f"row {row}: {size:,} bytes unpack to more than {most:,}, the limit for a table")
-            row += chunk.count(b"\n")
+                raise ValueError(f"line {line}: {size:,} bytes unpack to more than {most:,}, the limit for a table")
+            line += chunk.count(b"\n")
     except DAMAGED as error:
-        raise ValueError(f"row {row}: the {kind} file is damaged ({error})") from None
+        raise ValueError(f"line {line}: the {kind} file is damaged ({error})") from None
     return _reader(file)[1]
 
 
@@ -286,11 +286,13 @@ def _size(row: list[str], length: int) -> int:
 
     Words of one character are shared by Python; each longer word takes about 50 bytes more than its text.
     """
+    # each further byte makes at most one word longer, as a word of one character takes two bytes with its separator
     longer = min(len(row), max(0, length - 2 * len(row)))
     return 64 + 8 * len(row) + length + 50 * longer
 
 
-def _place(column: str | int, rows: Rows) -> int:
+def _index(column: str | int, rows: Rows) -> int:
+    """Returns the number of a column, from 0. Raises ValueError if there is no such column."""
     if isinstance(column, str):
         if column not in rows.names:
             raise ValueError(f"has no column {column!r} (it has {', '.join(rows.names) or 'no header'})")
@@ -304,17 +306,17 @@ def _place(column: str | int, rows: Rows) -> int:
 
 def _check_names(rows: Rows, kept: list[int]) -> None:
     """Raises ValueError if two columns have the same name, or if a column has none, as the index that pandas writes."""
-    place: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for index in kept:
         if not rows.names:
             return
         name = rows.names[index]
         if not name:
             raise ValueError(f"column {index} has no name; if it only numbers the rows, leave it out by drop=[{index}]")
-        if name in place:
-            first, last = sorted([place[name], index])
+        if name in indices:
+            first, last = sorted([indices[name], index])
             raise ValueError(f"columns {first} and {last} are both named {name!r}; leave one out, as by drop=[{last}]")
-        place[name] = index
+        indices[name] = index
 
 
 def _values(rows: Rows, index: int) -> np.ndarray | None:
@@ -334,12 +336,12 @@ def _values(rows: Rows, index: int) -> np.ndarray | None:
         remedy = "set missing to this word to leave out such rows"
         if NUMBER.fullmatch(column[row]):
             remedy = "write it as 1234.5 is written"
-        where = f"row {rows.lines[row]}: {column[row][:40]!r} in column {rows.name(index)}"
+        where = f"line {rows.lines[row]}: {column[row][:40]!r} in column {rows.name(index)}"
         raise ValueError(f"{where} is not a number, as others there are; {remedy}, or drop the column") from None
     finite = np.isfinite(values)
     if not finite.all():
         row = int(np.argmin(finite))
-        where = f"row {rows.lines[row]}: {column[row]} in column {rows.name(index)}"
+        where = f"line {rows.lines[row]}: {column[row]} in column {rows.name(index)}"
         raise ValueError(f"{where} is not finite; name it in missing")
     return values
 
@@ -363,16 +365,16 @@ def _exact(word: str) -> int | float:
 def _labels(rows: Rows, index: int) -> tuple[list[Any], dict[Any, str]]:
     """Returns the class of every row, and the name of every class. Equal numbers, such as 0 and 0.0, are one class.
 
-    Raises ValueError if the column does not hold classes: a word is missing, all are equal, or they are a measured
-    value, which rarely repeats or has fractions.
+    Raises ValueError if the column does not hold classes: if a cell is empty, if all cells are equal, or if they seem
+    to be measured values, which rarely repeat or have fractions.
     """
     column, name = rows.column(index), rows.name(index)
     for row, word in enumerate(column):
         if not word:
-            raise ValueError(f"row {rows.lines[row]}: the label in column {name} is empty; set missing to ''")
+            raise ValueError(f"line {rows.lines[row]}: the label in column {name} is empty; set missing to ''")
         if rows.names and word == rows.names[index]:
             raise ValueError(
-                f"row {rows.lines[row]}: the label is {name}, which the first line holds as the name of the column; "
+                f"line {rows.lines[row]}: the label is {name}, which the first line holds as the name of the column; "
                 "set header=false if the first line is a row"
             )
     values = _values(rows, index)
@@ -397,7 +399,7 @@ def _features(rows: Rows, index: int, normalize: bool) -> Iterable[np.ndarray]:
     values = _values(rows, index)
     if values is None:
         return _one_hot(rows.column(index), rows.name(index))
-    numbered = values - np.array(rows.lines)
+    numbered = values - np.array(rows.lines)  # constant if the column numbers the rows
     may_number = INDEX.match(rows.names[index]) if rows.names else index == 0
     if may_number and len(values) > FEW and (numbered == numbered[0]).all():
         raise ValueError(f"column {rows.name(index)} only numbers the rows; name it in drop")
@@ -419,7 +421,7 @@ def _one_hot(column: list[str], name: str) -> Iterator[np.ndarray]:
 
 
 def _scaled(values: np.ndarray, normalize: bool) -> np.ndarray:
-    """Returns float32 numbers, standardised if `normalize` is set; numbers beyond its range become infinite or NaN."""
+    """Returns float32 numbers, standardised if `normalize` is set; those beyond float32's range are infinite or NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         if normalize:
             values = (values - values.mean()) / (values.std() or 1.0)
