@@ -39,7 +39,7 @@ BUDGET = {
     "rundir": 7,
     "schedules": 32,
     "settings": 18,
-    "snapshot": 45,
+    "snapshot": 43,
     "spaces": 1,
     "sweep": 65,
     "telemetry": 54,

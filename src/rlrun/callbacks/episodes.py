@@ -18,10 +18,12 @@ OLD_HEADER = b"episode,step,wall_s,length,return\n"
 
 @register("callback", "episodes")
 class EpisodesFile(Callback):
-    """Writes RUN/episodes.csv: the step at which each training episode ended, the seconds of training until then, its
+    """Writes RUN/episodes.csv, with one line for each training episode.
+
+    Its columns are the number of the episode, the step at which it ended, the seconds of training until then, its
     length, whether it terminated (else it was truncated), the fraction of its steps with success (empty until an
-    environment reports it), and its return. For reward vectors, the last columns are its components return_0, return_1,
-    ...
+    environment reports it), and its return. For reward vectors, the last columns are the components of the return:
+    return_0, return_1, ...
 
     Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
     snapshot.

@@ -42,7 +42,7 @@ def accelerate(agent: nn.Module, engine: str, precision: str, device: torch.devi
         if precision != "bf16" and device.type == "cpu":
             method = MatmulBackend(method, module)
         object.__setattr__(module, name, method)
-    if engine in ("auto", "compile") and device.type == "cpu":
+    if engine in ("auto", "compile") and device.type == "cpu":  # policies are recorded, but never compiled
         wrap = wrapper("auto", device)
         for module, name in kernels(agent, "is_policy"):
             object.__setattr__(module, name, wrap(getattr(module, name), module))
@@ -109,4 +109,5 @@ class MatmulBackend:
 
     def _is_large(self, args: object) -> bool:
         """Returns whether the largest matrix product of a call is large enough for oneDNN to be faster."""
-        return 2 * max(rows(args), default=0) * self.largest >= matmul_backend.onednn_from()
+        operations = 2 * max(rows(args), default=0) * self.largest  # a multiplication and an addition each
+        return operations >= matmul_backend.onednn_from()

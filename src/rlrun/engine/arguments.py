@@ -46,9 +46,9 @@ def mapped(tree: object, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def flatten(values: Iterable[object], shapes: list[object], tensors: list[Tensor]) -> None:
-    """Appends the tensors among arguments to `tensors`, and all that must be equal in every call to `shapes`.
+    """Appends the tensors among arguments to `tensors`, and to `shapes` what must be equal for the same recording.
 
-    That is: shapes and dtypes of tensors, keys and lengths of containers, types and values of other arguments.
+    The latter are shapes and dtypes of tensors, keys and lengths of containers, types and values of other arguments.
     """
     for value in values:
         if isinstance(value, Tensor):

@@ -23,7 +23,7 @@ from rlrun.operating_system import cpu_information
 from rlrun.settings import config
 
 LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # loop -> algorithm with which its updates are measured
-NETWORKS = ("auto", "mlp")
+NETWORKS = ("auto", "mlp")  # those to which the measurements apply
 
 Engine = Literal["auto", "eager", "compile", "cudagraph"]
 Choice = Literal["auto", "compile"]

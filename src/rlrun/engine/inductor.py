@@ -55,24 +55,25 @@ class InductorScript(Script):
     def compile(self) -> Callable[..., Any]:
         """Returns the compiled function. It takes the input tensors and returns what the kernel returns."""
         body = [self._line(call, None) for call in self.calls]
-        wholes: dict[str, Tensor] = {}  # name -> storage of constants, as a flat tensor
-        places: dict[int, str] = {}  # identifier from `memory` -> name
+        storages: dict[str, Tensor] = {}  # name -> storage of constants, as a flat tensor
+        names: dict[int, str] = {}  # identifier of a storage, from `memory` -> its name
         views = []
-        for name, value in self.constants.items():
-            place = places.setdefault(memory(value), f"m{len(places)}")
-            wholes.setdefault(place, whole(value))
-            views.append(f"{name} = {place}.as_strided({(*value.shape,)}, {value.stride()}, {value.storage_offset()})")
-        parameters = [*self.parameters, *wholes]
+        for constant, value in self.constants.items():
+            name = names.setdefault(memory(value), f"m{len(names)}")
+            storages.setdefault(name, whole(value))
+            view = f"{name}.as_strided({(*value.shape,)}, {value.stride()}, {value.storage_offset()})"
+            views.append(f"{constant} = {view}")
+        parameters = [*self.parameters, *storages]
         returned = list(dict.fromkeys(map(self._text, leaves(self.out))))
         results = ", ".join([*returned, ""])
         lines = "\n    ".join([*views, *body, f"return ({results})"])
         source = f"def replay({', '.join(parameters)}):\n    {lines}\n"
-        source += f"def shaped({results}):\n    return {self._text(self.out)}\n"
+        source += f"def arranged({results}):\n    return {self._text(self.out)}\n"  # tensors as the kernel returns them
         exec(source, self.namespace)  # safe, because the source is written by this class
-        constants = list(wholes.values())
+        constants = list(storages.values())
         fast = machine_code(self.namespace["replay"], [*self.inputs, *constants])
-        shaped = self.namespace["shaped"]
-        return lambda *inputs: shaped(*fast(*inputs, *constants))
+        arranged = self.namespace["arranged"]
+        return lambda *inputs: arranged(*fast(*inputs, *constants))
 
     def _function(self, call: Call, over: Tensor | None) -> Callable[..., object]:
         return DECOMPOSITIONS.get(call.op, call.op)
@@ -85,8 +86,8 @@ class InductorKernel(Taped):
     """A kernel that is compiled at its first call with each kind of arguments (their shapes and types).
 
     Its results differ from the original kernel's in the last bits, so they are not compared as in `Taped`. For the same
-    reason, a kernel whose Python values change often does not run as written, as in `Taped`: it is compiled again after
-    each change, as in a run that is resumed.
+    reason, a kernel whose Python values change often is compiled again after each change, as a resumed run does too,
+    while `Taped` would run it as written from then on.
     """
 
     script = InductorScript
@@ -96,7 +97,7 @@ class InductorKernel(Taped):
             return self.method(*args, **kwargs)
         if key in self.reads:
             self.log(f"is compiled again: {self.reads[key].changed()} has changed; {KEEP_IN_A_BUFFER}")
-        with unchanged(self.module):
+        with unchanged(self.module):  # these calls only prepare and check the compiled kernel, which is called last
             self.method(*args, **kwargs)  # a first call may create state, such as the moments of an optimiser
             try:
                 self._record(key, inputs, args, kwargs)

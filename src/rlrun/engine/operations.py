@@ -99,7 +99,7 @@ def in_place(op: Any) -> Callable[..., object] | None:
 
 
 def _relu(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return torch.relu_(x)
+    return torch.relu_(x)  # `out` is an argument that is overwritten, and x is the only one
 
 
 def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: float, out: torch.Tensor) -> torch.Tensor:

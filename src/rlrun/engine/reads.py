@@ -137,7 +137,7 @@ class Reads:
         self.visited.add((id(value), code))
         if isinstance(value, dict | list | deque | tuple | set | np.ndarray):
             self._follow_entries(value, label, code)
-        elif isinstance(value, Stream):  # `Taped` reads its rows
+        elif isinstance(value, Stream):  # its rows are checked by `Taped`
             self._link(f"{self._name(vars(value))}['generator']", value.generator, f"{label}.generator", code)
         elif isinstance(value, FunctionType | MethodType | partial):
             self._follow_function(value, label, code)
@@ -178,7 +178,7 @@ class Reads:
         else:
             own = function.__code__
             for name, cell in zip(own.co_freevars, function.__closure__ or (), strict=True):
-                if cell == CellType() or name == "__class__":
+                if cell == CellType() or name == "__class__":  # an empty cell, or the class that `super()` reads
                     continue
                 if is_torch(own):  # a decorator, such as torch.no_grad
                     self._follow(cell.cell_contents, label, own)

@@ -98,7 +98,7 @@ class Script:
             names = self._names_of((*call.given, *call.results))
             for name in sorted(names & self.variables):
                 if last_use.get(name, position) == position:
-                    lines.append(f"{name} = None")
+                    lines.append(f"{name} = None")  # frees the memory
         body = "\n        ".join([*lines, f"return {self._text(self.out)}"])
         source = REPLAY.format(parameters=", ".join(self.parameters), body=body)
         exec(source, self.namespace)  # safe: this class writes the source, of its own names, numbers and operations
@@ -180,7 +180,7 @@ class Script:
         return Call(VIEW, (root, list(result.shape)), {}, result)
 
     def _is_fixed(self, call: Call) -> bool:
-        """Returns whether the results of a call have the same values in every replay and are never written to."""
+        """Returns whether the results of a call are the same in every replay, and never written to or returned."""
         kept = (self.changed | self.returned).isdisjoint(map(memory, call.results))
         return kept and call.repeats and (call.op in self.shaped or self._has_fixed_arguments(call))
 
@@ -239,19 +239,19 @@ class Script:
         free: set[int] = set()  # storages that recorded calls have allocated and that no result has overwritten yet
         for position, call in enumerate(self.calls):
             for result in call.results:
-                name, place = self.names[id(result)], memory(result)
-                needed_until[place] = max(needed_until.get(place, 0), last_use.get(name, position))
+                name, storage = self.names[id(result)], memory(result)
+                needed_until[storage] = max(needed_until.get(storage, 0), last_use.get(name, position))
                 if name in self.variables and not call.op.is_view:
-                    free.add(place)
+                    free.add(storage)
         chosen: dict[int, Tensor] = {}
         for position, call in enumerate(self.calls):
             if in_place(call.op) is None:
                 continue
             for argument in leaves(call.args):
-                place = memory(argument)
-                if fits_over(call.results[0], argument) and place in free and needed_until[place] <= position:
+                storage = memory(argument)
+                if fits_over(call.results[0], argument) and storage in free and needed_until[storage] <= position:
                     chosen[position] = argument
-                    free.discard(place)  # the result lies there from now on
+                    free.discard(storage)  # the result lies there from now on
                     break
         return chosen
 

@@ -39,6 +39,7 @@ WORTHWHILE = 100  # replays that save more time than a recording takes
 RECORDED, CHECKED = 2, (3, 10)  # the call that is recorded and the calls that are checked, for each kind of arguments
 KEEP_IN_A_TENSOR = "a replay cannot change Python state: keep it in a tensor"
 KEEP_IN_A_BUFFER = "keep it in a buffer (self.register_buffer) and change that in place, or declare it Scheduled"
+# tags of operations that cannot be replayed, except those that are `repeatable`
 REFUSED = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
 
@@ -106,7 +107,7 @@ class Taped:
         return self.method(*args, **kwargs)
 
     def _start_again(self, key: Any) -> None:
-        """Has this call recorded, because a Python value has changed; or none, if that happens too often."""
+        """Has this call recorded anew, because a Python value has changed. Gives up if that happens too often."""
         name = self.reads.pop(key).changed()
         self.trials.pop(key, None)
         self.calls[key] = RECORDED - 1

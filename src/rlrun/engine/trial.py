@@ -11,7 +11,7 @@ from rlrun.engine.reads import Reads
 from rlrun.engine.recorder import Call, Recorder, changed_memory, generators_of, memory, whole, written
 
 PLAIN = (bool, int, float, str)
-Attributes = dict[tuple[nn.Module, str], tuple[object, int]]
+Attributes = dict[tuple[nn.Module, str], tuple[object, int]]  # (module, name) -> (value, length), from `attributes`
 
 
 class RecordingTrial:

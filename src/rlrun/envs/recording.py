@@ -35,7 +35,7 @@ class VideoRecorder(gym.Wrapper):
         self, env: gym.Env, episodes: int, start: Callable[[], Path], shot: Callable[[], object] = lambda: None
     ):
         super().__init__(env)
-        self.left, self.start, self.shot = episodes, start, shot
+        self.episodes_left, self.start, self.shot = episodes, start, shot
         self.is_filming = False
         self.writer: Any = None
         self.path = Path()  # of the current video
@@ -47,8 +47,8 @@ class VideoRecorder(gym.Wrapper):
     def reset(self, **given: Any) -> Any:
         self._cut()
         answer = self.env.reset(**given)
-        if self.left:
-            self.left -= 1
+        if self.episodes_left:
+            self.episodes_left -= 1
             self.is_filming = True
             self._shoot()
         return answer
@@ -84,7 +84,7 @@ class VideoRecorder(gym.Wrapper):
         self.path, self.shape = self.start(), shape
         self.unfinished = new_file(self.path)
         fps = self.env.metadata.get("render_fps") or FPS
-        size = shape[1::-1]
+        size = (shape[1], shape[0])  # width, height
         place = f"file:{self.unfinished.absolute()}"  # ffmpeg would take a relative path such as http:/a for an address
         self.writer = imageio_ffmpeg.write_frames(place, size, fps=fps, macro_block_size=2, output_params=["-f", "mp4"])
         self.writer.send(None)
@@ -112,7 +112,7 @@ class EpisodeRecorder(gym.Wrapper):
 
     def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, object]], None]):
         super().__init__(env)
-        self.left, self.keep = episodes, keep
+        self.episodes_left, self.keep = episodes, keep
         self.seed: int | None = None
         self.observations: list[object] = []
         self.steps: list[tuple[object, object, bool, bool]] = []
@@ -124,12 +124,12 @@ class EpisodeRecorder(gym.Wrapper):
 
     def step(self, action: object) -> Any:
         answer = self.env.step(action)
-        if self.left:
+        if self.episodes_left:
             obs, reward, terminated, truncated, _ = answer
             self.observations.append(_copy(obs))
             self.steps.append((_copy(action), _reward(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:
-                self.left -= 1
+                self.episodes_left -= 1
                 self._finish()
         return answer
 
@@ -194,8 +194,8 @@ class DataSet:
     """A new data set of complete episodes in Minari's format. The name of `folder` becomes its id, as in `name-v0`.
 
     `minari.MinariDataset(folder / "data")` reads it, and so does `minari.load_dataset(folder.name)` if
-    MINARI_DATASETS_PATH is the parent of `folder`. Images are stored as arrays, not as JPEG. Raises ConfigError if
-    minari is not installed, or if `folder` already holds data.
+    MINARI_DATASETS_PATH is the parent of `folder`. Images are stored as arrays, not as JPEG. spaces: of observations
+    and of actions. Raises ConfigError if minari is not installed, or if `folder` already holds data.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, spaces: tuple[gym.Space, gym.Space], about: dict[str, Any]):

@@ -1,4 +1,4 @@
-"""What changed from format 5 to 6: one module holds all metrics between two log rows, by their names in the rows."""
+"""What changed from format 5 to 6: one module collects all metrics for the next log row, under their names there."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ METRICS_KEY = "metrics_format"  # key of config.yaml: the run's first format, if
 
 
 def format_fault(stored: object) -> str:
-    """Returns why this version cannot read a config or snapshot of the format `stored`, or "". None: it has none."""
+    """Returns why this version cannot read a config or snapshot, or "". stored: its format, None if it names none."""
     if stored is None or (type(stored) is int and stored < FIRST):
         found = "no format"
         if stored is not None:
@@ -88,14 +88,14 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
     algo = _algo(values)
     for change in _since(stored):
         for old, new in _names(change.keys, algo):
-            section, name = _place(values, old)
+            section, name = _section(values, old)
             if name in section:
-                home, renamed = _place(values, new)
+                home, renamed = _section(values, new)
                 home[renamed] = section.pop(name)
         if change.regroup is not None:
             change.regroup(values)
         for key, value, beside, part in change.added:
-            section, name = _place(values, key)
+            section, name = _section(values, key)
             is_other = part is not None and section.get("name") != part
             if beside in section and name not in section and not is_other:
                 section[name] = copy.deepcopy(value)
@@ -159,7 +159,7 @@ def _since(stored: int) -> tuple[FormatChange, ...]:
 
 def _algo(values: dict[str, object]) -> str:
     """Returns `algo.name` of a stored config, or "" if it is missing. The config may have any content."""
-    section, name = _place(values, "algo.name")
+    section, name = _section(values, "algo.name")
     return str(section.get(name, ""))
 
 
@@ -170,7 +170,7 @@ def _names(renamed: tuple[Renamed, ...], algo: str) -> Iterator[tuple[str, str]]
             yield old, new
 
 
-def _place(values: dict[str, object], key: str) -> tuple[dict[str, object], str]:
+def _section(values: dict[str, object], key: str) -> tuple[dict[str, object], str]:
     """Returns the section of a dotted key and the key's last name. A missing section is returned as {}."""
     *sections, name = key.split(".")
     section: Any = values

@@ -37,7 +37,7 @@ class Attribute:
         """
         holder = root
         *names, last = path.split(".")
-        foreign = False
+        foreign = False  # whether the path leads into the memory of a library written in C
         try:
             for name in names:
                 holder = getattr(holder, name)

@@ -37,7 +37,7 @@ class Shape(Protocol):
         """Returns the value at a point of the run; start: the value at step 0."""
 
     def reached(self, start: float) -> list[float]:
-        """Returns the values that it takes or approaches; all others lie between them and the start."""
+        """Returns the values that the schedule takes or approaches; all others lie between these and the start."""
 
 
 @config

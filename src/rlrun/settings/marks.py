@@ -66,7 +66,7 @@ def _scheduled(value: Any, validate: Any) -> object:
 
 
 def is_schedule(value: object) -> bool:
-    """Returns whether the value of a setting is a section with the name of a shape."""
+    """Returns whether the value of a number's setting is a schedule: a section with `name`."""
     return isinstance(value, dict) and isinstance(value.get("name"), str)
 
 

@@ -10,7 +10,7 @@ class Around(NamedTuple):
     algo: str  # names of parts
     loop: str
     network: str = ""
-    buffer: str | None = None  # the section algo.buffer, whether or not the loop uses it
+    buffer: str | None = None  # the name in the section algo.buffer, whether or not the loop uses it
     addons: tuple[str, ...] = ()  # names of their sections of `algo`, such as "representation"
     keeps_replay: bool = False  # whether the run has a replay buffer
     reads_data: bool = False  # whether the loop reads data sets

@@ -9,8 +9,7 @@ MOST_EPISODES = 1_000_000  # maximum of one evaluation
 
 
 def _whole(value: object) -> Any:
-    """Converts floats such as 1e6 to int. Other values are returned unchanged; strict validation refuses `true`, `"10"`
-    and 1.5."""
+    """Returns a whole float, such as 1e6, as an int. Others are unchanged: validation refuses true, "10" and 1.5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -31,8 +31,8 @@ class Copy:
 
     header: dict[str, Any]
     clocks: dict[str, Any]
-    skeleton: bytes
-    tensors: dict[str, Tensor]
+    skeleton: bytes  # the state without its tensors, as JSON text; see `tree`
+    tensors: dict[str, Tensor]  # by their place in the state
     rings: dict[str, RingCopy]
 
     @property
@@ -56,9 +56,9 @@ def write_folder(copy: Copy, path: Path) -> None:
     atomic.remove(temporary)
     temporary.mkdir()
     try:
-        files = _write_state(copy, temporary)
-        blocks = {name: _write_ring(ring, temporary / name) for name, ring in copy.rings.items()}
-        _write_manifest(copy, path.name, temporary, files, blocks)
+        state_files = _write_state(copy, temporary)
+        ring_files = {name: _write_ring(ring, temporary / name) for name, ring in copy.rings.items()}
+        _write_manifest(copy, path.name, temporary, state_files, ring_files)
         atomic.replace_folder(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -95,15 +95,21 @@ def _write_ring(ring: RingCopy, folder: Path) -> dict[str, atomic.Written]:
     return written
 
 
-def _write_manifest(copy: Copy, name: str, folder: Path, files: dict[str, Any], blocks: dict[str, Any]) -> None:
-    all_files = dict(files)
+def _write_manifest(
+    copy: Copy,
+    name: str,
+    folder: Path,
+    state_files: dict[str, atomic.Written],
+    ring_files: dict[str, dict[str, atomic.Written]],
+) -> None:
+    all_files = dict(state_files)
     tables = {}
     hashes = {}
-    for ring, written in blocks.items():
+    for ring, files in ring_files.items():
         tables[ring] = copy.rings[ring].table
-        hashes[ring] = (tables[ring], [block.sha256 for block in written.values()])
-        for part, block in written.items():
-            all_files[f"{ring}/{part}"] = block
+        hashes[ring] = (tables[ring], [file.sha256 for file in files.values()])
+        for file_name, file in files.items():
+            all_files[f"{ring}/{file_name}"] = file
     text = manifest.dump(
         name=name,
         digest=manifest.digest(json.loads(copy.skeleton), copy.tensors, hashes),

@@ -37,7 +37,7 @@ class _UnderWay(NamedTuple):
 
 
 class Store:
-    """The folder RUN/snapshots. With `keep` > 0 the caller must be the run's only writer; with 0 it can only read.
+    """The folder RUN/snapshots. With `keep` > 0 the caller must be the run's only writer; with 0 the store only reads.
 
     The store keeps the latest `keep` snapshots and `best`. With `archive_every` it also keeps the first snapshot at or
     after every multiple of so many steps.
@@ -180,7 +180,7 @@ class Store:
         if not (STEP.fullmatch(name) or name == BEST):
             raise SnapshotError(f"{name!r}: not the name of a snapshot")
         path = self.folder / name
-        facts, contents = manifest.verify(path)
+        verified, contents = manifest.verify(path)
         try:
             arrays = {}
             for part in (manifest.AGENT, manifest.REST):
@@ -189,22 +189,22 @@ class Store:
             skeleton = manifest.read_json(contents[part])
             state = tree.decode(skeleton, arrays)
             part = manifest.MANIFEST
-            manifest.check_hash(manifest.digest(skeleton, arrays, facts.ring_hashes()), facts.digest)
-            state = history.renamed_state(state, facts.format, str(facts.header.get("algo")))
+            manifest.check_hash(manifest.digest(skeleton, arrays, verified.ring_hashes()), verified.digest)
+            state = history.renamed_state(state, verified.format, str(verified.header.get("algo")))
         except Exception as error:  # the content of an untrusted file may be invalid even if its hashes are correct
             raise SnapshotError(f"{name}: {part}: cannot be read ({manifest.line(error)})") from None
-        logs = {ring: self._log(ring) for ring in facts.rings}
+        logs = {ring: self._log(ring) for ring in verified.rings}
         return Snapshot(
             name,
             path,
-            facts.header,
-            facts.clocks,
-            facts.digest,
-            facts.format,
+            verified.header,
+            verified.clocks,
+            verified.digest,
+            verified.format,
             state,
             [],
-            facts.rings,
-            facts.files,
+            verified.rings,
+            verified.files,
             logs,
         )
 
@@ -267,6 +267,7 @@ class Store:
         """Returns the first snapshots at or after every multiple of `archive_every`. steps: names, newest first."""
         if not self.archive_every:
             return []
+        # of the names with one multiple, the earliest step comes last and replaces the others
         first = {step_of(name) // self.archive_every: name for name in steps}
         return [name for multiple, name in first.items() if multiple > 0]
 

@@ -60,9 +60,9 @@ class OneStep(gym.vector.VectorEnv):
 class MultiArmedBandit(OneStep):
     """Base of bandits with mean rewards [bandits, arms].
 
-    means: [arms] for all bandits, [bandits, arms], or None. If None, the means are drawn from `instance_seed`, so that
-    training and evaluation have the same bandits. contexts: with "uniform", the bandit is drawn anew for every step;
-    with "own", environment i always has bandit i modulo `bandits`.
+    means: [arms] for all bandits, or [bandits, arms]; `arms` is then ignored. If None, they are drawn from
+    `instance_seed`, so that training and evaluation have the same bandits. contexts: with "uniform", the bandit is
+    drawn anew for every step; with "own", environment i always has bandit i modulo `bandits`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MultiArmedBandit(OneStep):
             if given.ndim != 2 or given.shape[0] not in (1, bandits):
                 raise ValueError(f"rewards of shape {given.shape}: must be [arms] or [{bandits}, arms]")
             self.means = np.broadcast_to(given, (bandits, given.shape[1]))
-        self.best, self.own = self.means.max(1), contexts == "own"
+        self.best_means, self.own = self.means.max(1), contexts == "own"
         super().__init__(num_envs, Discrete(bandits), self.means.shape[1])
 
     def draw_means(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -100,7 +100,7 @@ class MultiArmedBandit(OneStep):
 
     def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         means = self.means[self.seen, actions]
-        regret = self.best[self.seen] - means
+        regret = self.best_means[self.seen] - means
         return self.draw_rewards(means), {"regret": regret, "best_arm": regret == 0}
 
 
@@ -131,7 +131,7 @@ class BernoulliBandit(MultiArmedBandit):
 
 
 class GaussianBandit(MultiArmedBandit):
-    """Rewards are normal with the arm's mean and `reward_std`.
+    """Rewards are normally distributed, with the arm's mean and the standard deviation `reward_std`.
 
     If `reward_means` is None, the means are drawn from the standard normal distribution.
     """

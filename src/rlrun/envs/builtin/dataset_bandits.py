@@ -108,7 +108,7 @@ class MushroomBandit(DatasetBandit):
 def _file(path: str | None, download: bool, force_download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:
     """Returns the config entry (`key=value`) that names the table, and the path of its file, downloaded if needed.
 
-    Raises ConfigError if no file is named or the download fails.
+    Raises ConfigError if no file is named, if the settings are invalid, or if the download fails.
     """
     if path is not None and not isinstance(path, str):
         raise ConfigError(f"env.kwargs.path={path}: must be the path of a file")

@@ -21,6 +21,7 @@ class DeepSea(gym.Env):
         if size < 1:
             raise ValueError(f"size={size}: must be at least 1")
         self.size, self.row, self.column = size, 0, 0
+        # [row, column]: the action that moves right
         self.right = np.random.default_rng(instance_seed).integers(2, size=(size, size))
         self.observation_space = Discrete((size + 1) * size)
 
@@ -31,11 +32,11 @@ class DeepSea(gym.Env):
 
     def step(self, action: int) -> tuple[int, float, bool, bool, Info]:
         last = self.size - 1
-        right = int(action) == self.right[self.row, self.column]
-        found = bool(right and self.column == last)
-        reward = float(found) - 0.01 / self.size * float(right)
+        goes_right = int(action) == self.right[self.row, self.column]
+        found = bool(goes_right and self.column == last)
+        reward = float(found) - 0.01 / self.size * float(goes_right)
         self.row += 1
-        if right:
+        if goes_right:
             self.column = min(self.column + 1, last)
         else:
             self.column = max(self.column - 1, 0)

@@ -1,8 +1,8 @@
-"""Test functions for black-box optimisation as environments: the action is a point x, the reward is -f(x).
+"""Test functions for black-box optimisation as environments: the reward of an action a is -f(x_0 + a).
 
-An episode has one step, and observations are empty. Without observations a linear policy is only its bias, so its
-parameters are the point x. Evolutionary algorithms then search for x directly and can be compared by their number of
-evaluations. The action 0 stands for the usual starting point of the function, and the minimum of each function is 0.
+x_0 is the usual starting point of the function f, whose minimum is 0. An episode has one step, and observations are
+empty. Without observations a linear policy is only its bias, so its parameters are the action. Evolutionary algorithms
+then search for the action directly and can be compared by their number of evaluations.
 """
 
 import gymnasium as gym
@@ -13,7 +13,7 @@ from rlrun.types import Info
 
 
 class Function(gym.Env):
-    """Base of the functions. Actions are points in an unbounded Box(dim,)."""
+    """Base of the functions. Actions are vectors in an unbounded Box(dim,)."""
 
     start = 0.0  # each coordinate of the starting point: x = start + action
     observation_space = Box(-1.0, 1.0, (0,), np.float32)
@@ -48,7 +48,7 @@ class Sphere(Function):
 class Ellipsoid(Function):
     """f(x) = sum 10^(6 (i - 1) / (n - 1)) x_i^2. The starting point is x_i = 3.
 
-    The longest axis of its ellipsoids is a thousand times as long as the shortest.
+    Its level sets are ellipsoids whose longest axis is a thousand times as long as the shortest.
     """
 
     start = 3.0

@@ -1,7 +1,7 @@
 """Two tasks with goals, for hindsight replay: flipping bits (arXiv 1707.01495, section 3.1), and reaching a point.
 
 Observations are dicts with `observation`, `achieved_goal` and `desired_goal`, as in Gymnasium-Robotics. The reward of a
-step is 0 if it achieves the goal and -1 if not; `compute_reward` gives it for any goals, also for batches.
+step is 0 if it achieves the goal and -1 if not; `compute_reward` computes rewards for any goals, also for batches.
 """
 
 import gymnasium as gym
@@ -36,7 +36,7 @@ class BitFlip(gym.Env):
         return self.compute_terminated(achieved_goal, desired_goal, info) - 1.0
 
     def compute_terminated(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: object) -> np.ndarray:
-        """Returns where goals [..., bits] are equal."""
+        """Returns whether goals [..., bits] are equal, [...] bool."""
         return np.all(achieved_goal == desired_goal, -1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[Observation, Info]:

@@ -11,10 +11,10 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 class KeyDoor(gym.Env):
     """Two rooms of size x size cells, side by side. The wall between them has a door, which only opens with the key.
 
-    An episode starts in a random cell of the left column. The key lies in the right corner of the left room, in the
-    top row, and is taken when the agent enters that cell. The door is in the bottom row. The goal is the right corner
-    of the right room, in the top row; reaching it has reward 1 and ends the episode. All other rewards are 0. A move
-    into a wall or the locked door has no effect.
+    An episode starts in a random cell of the left column. The key lies in the top right corner of the left room,
+    and is taken when the agent enters that cell. The door is in the bottom row. The goal is the top right corner of the
+    right room; reaching it has reward 1 and ends the episode. All other rewards are 0. A move into a wall or the locked
+    door has no effect.
 
     The observation is the state: row * width + column, with width = 2 * size + 1, plus size * width if the agent has
     the key. `P` holds the dynamics in the form of Gymnasium's toy-text environments: state -> action -> [(probability,
@@ -53,23 +53,23 @@ class KeyDoor(gym.Env):
         row, column = divmod(state % self.cells, self.width)
         found = {}
         for action, (down, right) in enumerate(MOVES):
-            place = (row + down, column + right)
-            if not self._is_open(place, has_key):
-                place = (row, column)
-            next_state = self._cell(*place)
-            if has_key or place == self.key:
+            position = (row + down, column + right)
+            if not self._is_open(position, has_key):
+                position = (row, column)
+            next_state = self._cell(*position)
+            if has_key or position == self.key:
                 next_state += self.cells
-            at_goal = place == self.goal
+            at_goal = position == self.goal
             found[action] = [(1.0, next_state, float(at_goal), at_goal)]
         return found
 
-    def _is_open(self, place: tuple[int, int], has_key: bool) -> bool:
-        """Returns whether the agent can enter a cell."""
-        row, column = place
+    def _is_open(self, position: tuple[int, int], has_key: bool) -> bool:
+        """Returns whether the agent can enter the cell at (row, column)."""
+        row, column = position
         if not (0 <= row < self.size and 0 <= column < self.width):
             return False
         if column == self.size:
-            return has_key and place == self.door
+            return has_key and position == self.door
         return True
 
     def _cell(self, row: int, column: int) -> int:

@@ -14,9 +14,9 @@ WIDTHS = np.array([0.25, 0.5, 0.4, 0.4, 0.4])
 class MultimodalBandit(gym.Env):
     """The reward of an action a in [-1, 1]^3 is max_i height_i exp(-|a - centre_i|^2 / (2 width_i^2)).
 
-    An episode has one step, and observations are empty. The global maximum is narrow and in a corner. The local maxima
-    are wide, and one is in the middle, so a policy that follows the gradient of the reward ends in one of them. An
-    episode is a success if the reward is above that of all local maxima.
+    An episode has one step, and observations are empty. The global maximum is narrow and near a corner. The
+    local maxima are wide, and one is in the middle, so a policy that follows the gradient of the reward ends in one of
+    them. An episode is a success if the reward is above all local maxima.
     """
 
     observation_space = Box(-1.0, 1.0, (0,), np.float32)

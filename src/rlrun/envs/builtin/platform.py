@@ -1,7 +1,7 @@
 """Platform: run, hop or leap over three platforms past two enemies (Masson et al. 2016, arXiv 1509.01644).
 
 The dynamics, the sizes and the observation are those of `Platform-v0` of gym-platform, with which later papers compare.
-Lengths are pixels; an action lasts many steps of DT seconds.
+Lengths are in pixels, and speeds in pixels per second. An action lasts many simulation steps, of DT seconds each.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ SIZE = (20.0, 30.0)  # width and height of player and enemies
 ENEMY_SPEED = 30.0
 GROUND_SPEED, SPEED, VERTICAL_SPEED = 70.0, 100.0, 200.0  # limits: on a platform, in the air, upwards and downwards
 ACCELERATION = ((SPEED - GROUND_SPEED) / DT, VERTICAL_SPEED / DT)  # limits: horizontal, vertical
-KEPT = 0.99  # factor of the horizontal speed per step
+KEPT = 0.99  # factor of the horizontal speed per simulation step
 GRAVITY = 9.8
 SPEED_NOISE, JUMP_NOISE = 0.5, 1.0  # standard deviations
 TAKEOFF = {HOP: 35.0, LEAP: 25.0}  # vertical speed of the jumps
@@ -36,11 +36,11 @@ TAKEOFF = {HOP: 35.0, LEAP: 25.0}  # vertical speed of the jumps
 class Platform(gym.Env):
     """An action is a move and one parameter for every move, of which only that of the chosen move counts.
 
-    Run: an acceleration during one second. Hop and leap: the distance of a high or a flat jump, which ends at the
-    landing. The reward is the progress as a fraction of the whole way, so the largest return is 1. An episode ends at
-    the goal, at the touch of an enemy, and with a fall. The observation, in [0, 1]: position and speed of the player,
-    position and speed of the enemy of this platform, and widths of this and the next platform, the gap between them,
-    position of this platform, and the difference in height, which is 0.
+    Run: the speed to gain in each simulation step, during one second. Hop and leap: the distance of a high or a flat
+    jump; the action ends with the landing. The reward is the progress as a fraction of the whole way, so the largest
+    return is 1. An episode ends at the goal, at the touch of an enemy, and with a fall. The observation, in [0, 1]:
+    position and speed of the player, position and speed of the enemy of this platform, and widths of this and the next
+    platform, the gap between them, position of this platform, and the difference in height, which is 0.
     """
 
     observation_space = Box(0.0, 1.0, (9,), np.float32)
@@ -123,7 +123,7 @@ class Platform(gym.Env):
         self.enemies[index] = clipped(self.enemies[index] + self.enemy_speeds[index] * DT, left, right)
 
     def _land(self, left: float, width: float) -> None:
-        """Moves a player who is inside a platform to its surface: upwards, or to the side if that is nearer."""
+        """Moves a player who has got into a platform back to its top, bottom or side, whichever is nearest."""
         x, y = self.position
         if not (left - SIZE[0] < x < left + width and -SIZE[1] < y < TOP):
             return

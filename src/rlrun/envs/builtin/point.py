@@ -10,7 +10,7 @@ from rlrun.types import Info
 
 
 class PointGoal(gym.Env):
-    """The point starts at the origin and moves by at most 0.1 per step in x and y; navigation in arXiv 1703.03400.
+    """Navigation as in arXiv 1703.03400: a point starts at the origin and moves by at most 0.1 per step in x and y.
 
     The reward is minus the distance to the goal (x, y). The observation is the position, so only rewards depend on the
     goal. An episode is a success if the point is within 0.1 of the goal.

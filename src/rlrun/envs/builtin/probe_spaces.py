@@ -47,9 +47,9 @@ class Spaces(gym.Env):
 
     For bit 0 the right choice of each part is the first, for bit 1 the second; in a Box of floats they are -1 and 1, in
     a Box of integers 1 and 2. In a Box the reward is 1 minus the mean distance from the right action, each at most 1.
-    The reward of a Tuple or Dict is the mean over its parts. masks: "info" or "obs" for an action mask there. It
-    forbids some of the wrong actions; a forbidden action raises ValueError. reward: with "vector", the rewards are the
-    reward and 1 minus the reward.
+    The reward of a Tuple or Dict is the mean over its parts. masks: "info" or "obs", where an action mask is given, or
+    None. The mask forbids some of the wrong actions; a forbidden action raises ValueError. reward: with "vector", the
+    rewards are the reward and 1 minus the reward.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Spaces(gym.Env):
         return obs, info
 
     def _parts(self, action: object) -> tuple[Any, Any, Any]:
-        """Returns (name, space), value and mask of every part of an action; the mask is None if there is none."""
+        """Returns three lists, with (name, space), value and mask of every part of an action. A mask may be None."""
         space = self.action_space
         masks = [None for _ in leaves(space)]
         if self.masks:

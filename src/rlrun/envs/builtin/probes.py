@@ -1,8 +1,8 @@
 """Very small environments with known values, for tests and for debugging: they show which part of an agent is wrong.
 
-The first five are probes, in the order in which one tests the parts of an agent. A linear-quadratic regulator, a memory
-task, and two tasks for mistakes at the end of episodes follow. Four further environments test the code around an agent.
-All are registered under `rlrun/`.
+The first five are in the order in which one tests the parts of an agent. A linear-quadratic regulator, a memory task,
+and two tasks for mistakes at the end of episodes follow. The others test the code around an agent. All are registered
+under `rlrun/`.
 """
 
 import itertools
@@ -176,7 +176,7 @@ class Endless(Probe):
 class Counter(gym.Env):
     """The observation is (episode number, step), the reward is the step. Episodes have `length` steps.
 
-    Its numbers reveal transitions that are lost, duplicated or joined across a reset. truncate: whether episodes are
+    These numbers reveal transitions that are lost, duplicated or joined across a reset. truncate: whether episodes are
     truncated instead of terminated. factors: if set, the reward is a vector, the step number times each factor, in an
     array that the next step overwrites.
     """
@@ -225,7 +225,7 @@ class Hidden(gym.Env):
 
 
 class Faulty(Endless):
-    """Fails in step `at`: according to `kind` it returns NaN, raises, never returns, or ends its process."""
+    """Fails in step `at`, counted over all episodes: by `kind`, it returns NaN, raises, hangs, or ends its process."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Downloads published files. They are verified by their SHA-256 and kept in a cache.
 
-Files whose URL ends in .Z are unpacked while they are downloaded, and the SHA-256 is that of their content.
+Files whose URL ends in .Z are unpacked while they are downloaded; their SHA-256 is that of the unpacked content.
 """
 
 import hashlib
@@ -78,8 +78,8 @@ def check_source(url: object, sha256: object) -> None:
 def _download(url: str, target: Path) -> str:
     """Writes the content of the file at `url` to `target`, which must not exist yet. Returns the content's SHA-256."""
     hasher, size = hashlib.sha256(), 0
-    with _opener().open(url, timeout=SECONDS) as answer, target.open("xb") as file:
-        content = io.BufferedReader(answer)
+    with _opener().open(url, timeout=SECONDS) as response, target.open("xb") as file:
+        content = io.BufferedReader(response)
         if url.endswith(".Z"):
             content = io.BufferedReader(CompressFile(content))
         while chunk := content.read(CHUNK):

@@ -45,7 +45,7 @@ class EnvPool(GymVectorEnv):
             raise ConfigError(f"env.backend=envpool: EnvPool has no {name}")
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.num_envs = num_envs
-        self.has_lives = arguments.get("episodic_life", False)  # whether a lost life ends an episode
+        self.episodic_life = arguments.get("episodic_life", False)  # whether a lost life ends an episode
         self.make = partial(envpool.make_gymnasium, name, num_envs=num_envs, **arguments)
         self._begin([0] * num_envs)
 
@@ -65,7 +65,7 @@ class EnvPool(GymVectorEnv):
 
     def step(self, actions: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Info]:
         obs, reward, terminated, truncated, infos = self.pool.step(actions)
-        if self.has_lives:
+        if self.episodic_life:
             resetting = self.continues
             self.continues = terminated & ~truncated & (infos["terminated"] == 0)  # infos report the end of the game
             infos[CONTINUES] = self.continues | resetting

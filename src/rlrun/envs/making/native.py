@@ -2,7 +2,8 @@
 
 An id that has only a `vector_entry_point` always uses it. If an id also has single environments, `env.backend` selects
 between them; `env.backend=torch` sets `vector_entry_point` to one of `rlrun.envs.simulators.suite`. Results differ from
-those of single environments, and a reset may consume a step (`autoreset.NextStep`). Single environments evaluate.
+those of single environments, and a reset may consume a step (`autoreset.NextStep`). Evaluation uses single environments
+if the id has them.
 """
 
 from collections.abc import Callable
@@ -40,14 +41,18 @@ class Native(VectorWrapper):
         super().__init__(venv or make())
         self.make = make
 
-    def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
-        """Resets the vector env. `seed` is None or one seed per environment; these are combined into one."""
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, object] | None = None
+    ) -> tuple[object, Info]:
+        """Resets the vector env. If there is one seed per environment, they are combined into one."""
+        combined = None
         if seed is not None:
-            seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0] >> 1)
+            # 31 bits, because some simulators accept no more
+            combined = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0] >> 1)
             for value in vars(self.env).values():
                 if isinstance(value, Space):  # spaces may be sampled; without a seed their samples differ in each run
-                    value.seed(seed)
-        return self.env.reset(seed=seed, options=options)
+                    value.seed(combined)
+        return self.env.reset(seed=combined, options=options)
 
     def get_extra_state(self) -> Tree:
         return state.attributes(self.env)
@@ -60,7 +65,8 @@ class Native(VectorWrapper):
 def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator, Verdict | None]:
     """Returns the vector env of a config, and the verdict on how to save its state if it has no methods for that.
 
-    Raises ConfigError if the id has no vector env, or if its spaces differ from those of single environments.
+    Raises ConfigError if the id has no vector env, if its spaces differ from those of single environments, or if the
+    config has keys that it does not support.
     """
     envpool = cfg.backend == "envpool"
     if recipe.spec.vector_entry_point is None and not envpool:

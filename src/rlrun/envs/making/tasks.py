@@ -9,10 +9,11 @@ Task = dict[str, float]  # values of these arguments
 
 
 class Tasks:
-    """The current tasks of all environments, and their source. Each draw is a function of the seed and its number.
+    """The current tasks of all environments.
 
-    Training and every evaluation draw from streams of their own. Each number has 53 random bits, so a task of an
-    evaluation is never one of the training, except with a probability of 2^-53 for each pair of tasks and argument.
+    The task of an environment depends only on the seed, the environment's index and the number of the draw. Without
+    `env.instance_seed`, training and every evaluation have seeds of their own. Each argument has 53 random bits, so
+    that an evaluation practically never has a task of the training.
     """
 
     def __init__(self, ranges: Ranges, seed: np.random.SeedSequence, num_envs: int):

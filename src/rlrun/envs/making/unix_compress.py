@@ -69,10 +69,10 @@ def decoded(file: Any) -> Iterator[bytes]:
                 break
             if code < len(table):
                 text = table[code]
-            elif code == len(table) and previous:
+            elif code == len(table) and previous:  # the code that is added to the table below
                 text = previous + previous[:1]
             else:
-                raise CompressFileError(f"code {code} follows {len(table)} codes")
+                raise CompressFileError(f"code {code} is not in the table, which has {len(table)} codes")
             if previous and len(table) < 1 << max_bits:
                 table.append(previous + text[:1])
             texts.append(text)

@@ -92,12 +92,12 @@ def encoded(action: Any) -> bytes:
 
 
 def decoded(space: gym.Space, data: bytes) -> list[Any]:
-    """Returns the actions of a space from the bytes of several, one after the other. Raises ValueError."""
+    """Returns the actions whose bytes, as from `encoded`, are joined in `data`. Raises ValueError for other lengths."""
     parts = [np.dtype((part.dtype, part.shape)) for _, part in leaves(space)]
-    record = np.dtype([(str(place), part) for place, part in enumerate(parts)])
+    record = np.dtype([(str(index), part) for index, part in enumerate(parts)])
     actions = []
     for row in np.frombuffer(data, record):
-        values = [row[str(place)].copy() for place in range(len(parts))]
+        values = [row[str(index)].copy() for index in range(len(parts))]
         actions.append(nested(space, iter(values)))
     return actions
 

@@ -143,6 +143,7 @@ def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]
         if not isinstance(path, str) or _is_standard(path):
             continue
         owner = _installation(module.__name__.partition(".")[0])
+        # modules such as torch.ops name a file that does not exist
         if os.path.realpath(path) in owner.files or (owner.files and not os.path.exists(path)):
             versions[owner.name] = owner.version
         else:

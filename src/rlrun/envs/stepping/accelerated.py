@@ -36,7 +36,7 @@ class Simulator(Protocol):
     single_action_space: gym.Space
 
     def to(self, device: torch.device) -> None:
-        """Moves to the agent's device, before the first reset. Simulators that choose a device do nothing."""
+        """Moves to the agent's device, before the first reset. May do nothing if the simulator chooses its device."""
 
     def reset(self, seed: int | None) -> object:
         """Returns the observations of new episodes. If `seed` is None, the random generator continues."""
@@ -87,7 +87,7 @@ class Accelerated(nn.Module):
         self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether any number was not finite
         # per step: ended, terminated, returns, lengths, on the device
         self.unread: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        self._read: list[Episode] = []  # ended episodes that were read but not reported yet
+        self._unreported: list[Episode] = []  # ended episodes that were read from the device but not reported yet
         self._weight = torch.ones(self.num_envs, device=self.device)
 
     @property
@@ -145,7 +145,7 @@ class Accelerated(nn.Module):
         Raises RunError if a reward or an observation was not finite.
         """
         self._read_ended()
-        episodes, self._read = self._read, []
+        episodes, self._unreported = self._unreported, []
         return episodes
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class Accelerated(nn.Module):
         ended, terminated, returns, lengths = map(torch.stack, zip(*self.unread, strict=True))
         envs = ended.nonzero()[:, 1]
         columns = [column.tolist() for column in (returns[ended], lengths[ended], envs, terminated[ended])]
-        self._read += map(Episode, *columns)
+        self._unreported += map(Episode, *columns)
         self.unread = []
 
     def _tensors(self, tree: object) -> Any:

@@ -16,7 +16,8 @@ from rlrun.spaces import MixedSpace, columns
 from rlrun.types import Obs, Spec
 
 LOW, HIGH = np.float32(-1), np.float32(1)
-ROUNDING = 1e-6  # how far a recorded action may be from the only allowed value, relative to 1 or to that value
+# how far a recorded action may be from the bounds, if these are equal; relative to the bounds if they are above 1
+ROUNDING = 1e-6
 
 
 class Actions:
@@ -84,8 +85,8 @@ class Actions:
     def from_native(self, actions: Any) -> np.ndarray:
         """Returns the environment's actions [rows, ...] in the agent's units.
 
-        An entry whose bounds are equal is 0, or beyond the agent's bounds if it has another value. Raises ValueError
-        for actions of a wrong shape, and for discrete actions that are not in the native space.
+        If the two bounds of an entry are equal, this value becomes 0, and any other value lies beyond the agent's
+        bounds. Raises ValueError for actions of a wrong shape, and for discrete ones that are not in the native space.
         """
         actions = np.asarray(actions)
         if actions.shape[1:] != self.native.shape:
@@ -148,7 +149,7 @@ class NestedActions(Actions):
 
 
 def conversion(space: gym.Space) -> Actions:
-    """Returns the conversion of actions for the action space of an environment. Raises ConfigError."""
+    """Returns the conversion for the action space of an environment. Raises ConfigError if it is not supported."""
     if 0 in (space.shape or ()):
         raise ConfigError(f"env: the action space {space} has no entries")
     if isinstance(space, spaces.Tuple | spaces.Dict):
@@ -160,7 +161,7 @@ def leaves(space: gym.Space, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yields (dotted name, space) of every part of nested Tuple and Dict spaces that is neither, as in "arm.0"."""
     match space:
         case spaces.Tuple():
-            entries = [(str(place), part) for place, part in enumerate(space)]
+            entries = [(str(index), part) for index, part in enumerate(space)]
         case spaces.Dict():
             entries = [*space.items()]
         case _:

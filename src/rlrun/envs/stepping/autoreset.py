@@ -61,7 +61,7 @@ class SameStep:
 
     def step(self, actions: object) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
-        if not infos and not np.count_nonzero(truncated):
+        if not infos and not np.count_nonzero(truncated):  # terminated episodes need no final observation
             return Raw(obs, reward, terminated, truncated, None, None)
         return Raw(
             obs,

@@ -91,8 +91,8 @@ def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
 def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
     """Returns the space of observations as tensors: boxes become float32 unless they are float32 or uint8 already.
 
-    Raises ConfigError for spaces without a fixed shape. entry: the key of this space in the observation, None if it
-    is the whole observation.
+    entry: the top-level key of the observation under which this space lies; None for the whole observation. Raises
+    ConfigError for spaces without a fixed shape, and for observations without entries.
     """
     if entry is None and not _has_entries(space):
         raise ConfigError(f"env: {space} observations have no entries; return a constant, such as one number")
@@ -121,7 +121,8 @@ def _has_entries(space: gym.Space) -> bool:
 def shows_masks(env: gym.Env) -> bool:
     """Returns whether an environment has a method for action masks, or infos that hold one.
 
-    Resets the environment to find out, unless its actions have no discrete part, which alone has masks.
+    Resets the environment to read its infos, unless it has the method, or its actions have no discrete part: a mask is
+    about discrete parts only.
     """
     if not _sizes(env.action_space):
         return False
@@ -145,10 +146,10 @@ def mask_method(env: gym.Env) -> Callable[[], object] | None:
 
 
 def read_mask(space: gym.Space, mask: object, may_be_empty: bool = False) -> np.ndarray:
-    """Returns a mask, in the form that `Space.sample` takes or flat, as one vector [choices]; None allows everything.
+    """Returns a mask as one vector [choices].
 
-    may_be_empty: whether it may allow no action, as after the end of an episode. Raises ReturnedError for other sizes
-    and for numbers other than 0 and 1.
+    mask: flat, or in the form that `Space.sample` takes; None allows everything. may_be_empty: whether it may allow no
+    action, as after the end of an episode. Raises ReturnedError for other sizes and for numbers other than 0 and 1.
     """
     if isinstance(space, spaces.Tuple | spaces.Dict) and not isinstance(mask, np.ndarray | None):
         parts = zip(leaves(space), values(space, mask), strict=True)
@@ -171,7 +172,7 @@ def sample(space: gym.Space, obs: object) -> Any:
 
 
 def _sampled(space: Any, masks: list[np.ndarray]) -> Any:
-    """Returns a random action of a discrete space. masks: of each of its choices."""
+    """Returns a random action of a discrete space. masks: one for each of its dimensions."""
     drawn = []
     for mask in masks:
         drawn.append(space.np_random.choice(np.flatnonzero(mask)))
@@ -194,19 +195,19 @@ def _mask_of(space: gym.Space, mask: object, may_be_empty: bool) -> np.ndarray:
     allowed = flat.astype(bool)
     wrong = allowed != flat
     if np.count_nonzero(wrong):
-        place = int(np.argmax(wrong))
-        raise ReturnedError(f"{MASK}[{place}] is {flat[place]}; a mask has 1 for allowed choices and 0 for others")
+        index = int(np.argmax(wrong))
+        raise ReturnedError(f"{MASK}[{index}] is {flat[index]}; a mask has 1 for allowed choices and 0 for others")
     if sizes and not may_be_empty:
-        choices = allowed
-        if len(sizes) > 1:
-            choices = np.logical_or.reduceat(allowed, np.cumsum([0, *sizes[:-1]]))
-        if np.count_nonzero(choices) < len(sizes):
+        possible = allowed
+        if len(sizes) > 1:  # for each dimension, whether any of its choices is allowed
+            possible = np.logical_or.reduceat(allowed, np.cumsum([0, *sizes[:-1]]))
+        if np.count_nonzero(possible) < len(sizes):
             raise ReturnedError(f"{MASK} allows no action, but the episode is not terminated")
     return allowed.astype(np.int8)
 
 
 def _sizes(space: gym.Space) -> list[int]:
-    """Returns the numbers of choices in an action: n for Discrete, 2 for each bit of MultiBinary, none for a Box."""
+    """Returns the number of choices in every discrete dimension of an action: 2 for each bit, nothing for a Box."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]
@@ -222,7 +223,7 @@ def _sizes(space: gym.Space) -> list[int]:
 def _space(space: gym.Space) -> gym.Space:
     match space:
         case spaces.Tuple():
-            return FromTuple({str(place): _space(part) for place, part in enumerate(space)})
+            return FromTuple({str(index): _space(part) for index, part in enumerate(space)})
         case spaces.Dict():
             return spaces.Dict({key: _space(part) for key, part in space.items()})
     return space
@@ -231,7 +232,7 @@ def _space(space: gym.Space) -> gym.Space:
 def in_dicts(obs: object) -> Any:
     """Returns an observation with its tuples as dicts with the keys "0", "1", ..."""
     if isinstance(obs, tuple):
-        return {str(place): in_dicts(part) for place, part in enumerate(obs)}
+        return {str(index): in_dicts(part) for index, part in enumerate(obs)}
     if isinstance(obs, dict):
         return {key: in_dicts(part) for key, part in obs.items()}
     return obs

@@ -19,7 +19,7 @@ from rlrun.types import Info
 
 
 class VectorPool(VectorEnv):
-    """A batch of EnvSlots. Subclasses implement `call`, which starts a method of one slot, and `result`.
+    """A batch of EnvSlots. Subclasses implement `call`, which starts a method of one slot, `result` and `replace`.
 
     An environment that raises, dies or hangs is lost: `lost` holds the error, and the environment is not called again
     until `start` replaces it. Until then its row has reward 0, is truncated, and keeps the last observation.

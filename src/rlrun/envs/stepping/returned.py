@@ -20,10 +20,11 @@ class ReturnedError(ValueError):
 
 
 def check_observation(space: Space, obs: object, keys: tuple[str, ...] = ()) -> None:
-    """Raises ReturnedError if storing an observation with the dtype of its space could change its shape or a value.
+    """Raises ReturnedError if an observation cannot be stored with the shape and dtype of its space.
 
-    A space of whole numbers takes no floats. A discrete value must also lie in its space. A value of a Box may be
-    outside its bounds, which many environments only estimate. keys: of this entry in nested Dict spaces.
+    A space of whole numbers takes no floats, and no number beyond its dtype. A space of floats takes all numbers, which
+    may be rounded. A discrete value must also lie in its space. A value of a Box may be outside its bounds, which many
+    environments only estimate. keys: those that lead to this entry in nested Dict spaces.
     """
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
@@ -38,7 +39,7 @@ def check_observation(space: Space, obs: object, keys: tuple[str, ...] = ()) -> 
 
 
 def check_stored(space: Space, obs: object, keys: tuple[str, ...] = ()) -> None:
-    """As `check_observation`, for an observation that was stored as agents see it: numbers of a Box may be floats."""
+    """As `check_observation`, for an observation that was stored as agents see it: any Box may then hold floats."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             check_stored(part, _entry(obs, key, keys), (*keys, key))
@@ -62,7 +63,7 @@ def batched(space: Space, num_envs: int) -> Space:
 
 
 def check_rows(name: str, values: object, shape: tuple[int, ...], kinds: str) -> None:
-    """Raises ReturnedError if results of a vector env are no array of this shape, with a dtype of these kinds."""
+    """Raises ReturnedError if `values` is not an array of this shape, with a dtype of these kinds."""
     if not isinstance(values, np.ndarray):
         raise ReturnedError(f"{name} is a {type(values).__name__}, but must be an array of shape {shape}")
     if values.shape != shape or values.dtype.kind not in kinds:
@@ -167,18 +168,18 @@ def _check_array(space: Space, values: np.ndarray, keys: tuple[str, ...]) -> Non
         fits = fits & _inside(space, stored)
     if fits.all():
         return
-    place = tuple(np.argwhere(~fits)[0].tolist())
-    raise ReturnedError(f"{_name((*keys, *place))} is {values[place]}, but its {_allowed(space, place)}")
+    index = tuple(np.argwhere(~fits)[0].tolist())
+    raise ReturnedError(f"{_name((*keys, *index))} is {values[index]}, but its {_allowed(space, index)}")
 
 
-def _allowed(space: Space, place: tuple[int, ...]) -> str:
-    """Returns the values that a space allows at a place, as text."""
+def _allowed(space: Space, index: tuple[int, ...]) -> str:
+    """Returns the values that a space allows at an index, as text."""
     lowest, highest = 0, 1
     if isinstance(space, spaces.Discrete):
         lowest, highest = space.start, space.start + space.n - 1
     elif isinstance(space, spaces.MultiDiscrete):
-        lowest = space.start[place]
-        highest = lowest + space.nvec[place] - 1
+        lowest = space.start[index]
+        highest = lowest + space.nvec[index] - 1
     elif isinstance(space, spaces.Box) and space.dtype.kind in "iu":
         lowest, highest = np.iinfo(space.dtype).min, np.iinfo(space.dtype).max
     return f"{type(space).__name__} of {space.dtype} has whole numbers from {lowest} to {highest}"

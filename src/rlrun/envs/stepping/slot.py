@@ -53,9 +53,9 @@ class Form(NamedTuple):
 class EnvSlot(gym.Wrapper):
     """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
-    Infos are dropped, because they are slow to merge and to send. Of a step, whether it was a success, the numbers of
-    `env.log_info` and the held action are kept; of an episode that ended, its original return if an OwnReward wrapper
-    computes it, and whether it goes on after the reset.
+    Infos are dropped, because they are slow to merge and to send. Kept are, of each step: whether it was a success, the
+    numbers of `env.log_info`, and for how long an action was held; of each ended episode: its original return if an
+    OwnReward wrapper computes it, and whether only the agent's episode has ended, as with a lost life.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
@@ -95,13 +95,13 @@ class EnvSlot(gym.Wrapper):
         self.held: Held | None = None  # what the last step reports, if it held an action
         self.success: float | None = None  # from 0 to 1, as the last step reported it; None if it did not
         self.absent = set(log_info)  # names that no info of the first episode has held so far
-        self.found: set[str] = set()  # other names in these infos
-        self.continues = False  # whether the last reset went on with the episode, for example after a lost life
+        self.found: set[str] = set()  # all names in these infos
+        self.continues = False  # whether the last reset went on with the game, for example after a lost life
         self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
 
     @property
     def form(self) -> Form:
-        """The spaces of the environment and the shape of its rewards."""
+        """The spaces of the environment, the shape of its rewards, and whether its steps may hold actions."""
         return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env))
 
     def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
@@ -287,9 +287,9 @@ class EnvSlot(gym.Wrapper):
         except (Exception, SystemExit) as error:
             raise fault(self.index, error) from error
         self.continues = info.get(CONTINUES, False)
-        recorder = self._recorder()
-        if recorder is not None:
-            recorder.restart()
+        own_reward = self._own_reward()
+        if own_reward is not None:
+            own_reward.restart()
         return obs
 
     def _read(self, info: Info) -> None:
@@ -332,7 +332,7 @@ class EnvSlot(gym.Wrapper):
         if self.refuses_masks and MASK in info:
             raise ReturnedError(LATE_MASK)
 
-    def _recorder(self) -> OwnReward | None:
+    def _own_reward(self) -> OwnReward | None:
         return next((layer for layer in state.layers(self.env) if isinstance(layer, OwnReward)), None)
 
     def _own_return(self, reward: Any) -> np.ndarray | None:
@@ -340,10 +340,10 @@ class EnvSlot(gym.Wrapper):
 
         None if there is no OwnReward wrapper, or if outer wrappers changed the number of reward components.
         """
-        recorder = self._recorder()
-        if recorder is None or recorder.total.size != np.size(reward):
+        own_reward = self._own_reward()
+        if own_reward is None or own_reward.total.size != np.size(reward):
             return None
-        return recorder.total
+        return own_reward.total
 
 
 def owner(env: gym.Env, path: str) -> gym.Env:

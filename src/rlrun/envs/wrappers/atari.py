@@ -77,7 +77,7 @@ class Atari(Wrapper):
             raise ValueError("env.wrappers.atari skips frames itself; set env.kwargs.frameskip=1")
         self.core, self.ale = core, core.ale
         self.lives = 0
-        self.continues = False  # whether the last step lost a life, and the game goes on
+        self.continues = False  # whether the last step lost a life and ended the agent's episode, but not the game
         actions = core.get_action_meanings()
         self.noop = actions.index(NOOP)
         self.fire: int | None = None  # the action to press at a reset

@@ -81,7 +81,7 @@ class TimeLimit(gym.wrappers.TimeLimit):
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env, cfg.max_steps)
-        self.cuts = False  # whether the last step reached the limit of an episode that could go on
+        self.cuts = False  # whether the last step reached the limit, and the game could go on after it
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         if self.cuts:

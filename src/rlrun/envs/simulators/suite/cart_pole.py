@@ -26,7 +26,7 @@ class TorchCartPole(TorchEnv):
     """Actions push the cart to the left (0) or right (1). The reward is 1 per step.
 
     The observation is the state: position and speed of the cart, angle and angular speed of the pole. The episode ends
-    when the cart is 2.4 m from the middle or the pole leans by 12 degrees.
+    when the cart is more than 2.4 m from the middle or the pole leans by more than 12 degrees.
     """
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = 500):

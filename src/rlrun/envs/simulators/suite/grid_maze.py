@@ -38,8 +38,10 @@ class TorchGridMaze(TorchEnv):
         rng = np.random.default_rng(instance_seed)
         passages = torch.from_numpy(np.stack([draw_maze(size, rng) for _ in range(mazes)]))
         offsets = torch.tensor([down * size + right for down, right in MOVES])
-        self.tables["next"] = torch.arange(self.cells)[:, None] + offsets * passages  # [maze, cell, action]
-        self.tables["place"] = torch.eye(self.cells).view(-1, size, size)
+        # [maze, cell, action]: the next cell; without a passage, the offset is multiplied by 0
+        self.tables["next"] = torch.arange(self.cells)[:, None] + offsets * passages
+        self.tables["plane"] = torch.eye(self.cells).view(-1, size, size)  # [cell, size, size]: 1 at the cell
+        # [maze, 2, size, size]
         self.tables["passages"] = passages[..., [RIGHT, DOWN]].mT.unflatten(-1, (size, size)).float()
 
     def start(self, random: Stream, count: int) -> State:
@@ -55,8 +57,8 @@ class TorchGridMaze(TorchEnv):
 
     def observe(self, state: State) -> Tensor:
         passages = self.tables["passages"][state["maze"]]
-        places = torch.stack([self.tables["place"][state["cell"]], self.tables["place"][state["goal"]]], 1)
-        return torch.cat([places, passages], 1)
+        planes = torch.stack([self.tables["plane"][state["cell"]], self.tables["plane"][state["goal"]]], 1)
+        return torch.cat([planes, passages], 1)
 
 
 def draw_maze(size: int, rng: np.random.Generator) -> np.ndarray:

@@ -14,8 +14,8 @@ DT = 0.1  # seconds per step
 class TorchPointMass(TorchEnv):
     """A double integrator: the action, a force in [-1, 1]^2, is the acceleration of the point in m/s^2.
 
-    An episode begins at rest; place and goal are uniform in the square [-1, 1]^2. The reward is minus the distance to
-    the goal after the step, in m. The observation holds place, velocity and goal, two numbers each. No episode
+    An episode begins at rest; position and goal are uniform in the square [-1, 1]^2. The reward is minus the distance
+    to the goal after the step, in m. The observation holds position, velocity and goal, two numbers each. No episode
     terminates.
     """
 

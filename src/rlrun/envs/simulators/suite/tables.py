@@ -18,9 +18,11 @@ class TorchTable(TorchEnv):
 
     def __init__(self, num_envs: int, max_episode_steps: int | None, single: Any):
         super().__init__(num_envs, max_episode_steps, single.observation_space, single.action_space)
-        rows = [[outcomes for (outcomes,) in actions.values()] for actions in single.P.values()]
-        _, states, rewards, ends = torch.tensor(rows, dtype=torch.float64).unbind(-1)
+        # every action has one outcome
+        rows = [[outcome for (outcome,) in actions.values()] for actions in single.P.values()]
+        _, states, rewards, ends = torch.tensor(rows, dtype=torch.float64).unbind(-1)  # each [state, action]
         self.tables["next"], self.tables["reward"], self.tables["end"] = states.long(), rewards, ends.bool()
+        # [state]: the probability that an episode begins in this state or an earlier one
         self.tables["start"] = torch.tensor(single.initial_state_distrib, dtype=torch.float64).cumsum(0)
 
     def start(self, random: Stream, count: int) -> State:
@@ -28,8 +30,8 @@ class TorchTable(TorchEnv):
         return {"state": torch.searchsorted(self.tables["start"], drawn, right=True)}
 
     def move(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
-        place = state["state"], action
-        return {"state": self.tables["next"][place]}, self.tables["reward"][place], self.tables["end"][place]
+        index = state["state"], action
+        return {"state": self.tables["next"][index]}, self.tables["reward"][index], self.tables["end"][index]
 
     def observe(self, state: State) -> Tensor:
         return state["state"]
