@@ -122,22 +122,24 @@ def test_critic_update_split_has_parameters_of_its_own(build: Build) -> None:
 
 @pytest.mark.parametrize("algo", ["a2c_split", "ppo_critic_first"])
 def test_critic_has_optimiser_clipping_and_schedule_of_its_own(algo: str, build: Build) -> None:
-    shared = {"algo.max_grad_norm": 0.25, "algo.optimizer": "rmsprop", "algo.lr_schedule": {"linear": {}}}
+    shared = {"algo.max_grad_norm": 0.25, "algo.optimizer": "rmsprop"}
     agent: Any = build(toy(algo, **shared, **{"algo.critic_update.learning_rate": 0.5})).agent
     optim = agent.critic.optim
-    assert (type(optim), optim.max_grad_norm, optim.schedule.name) == (RMSprop, 0.25, "linear")
-    own = {"optimizer": "adam", "learning_rate": 0.5, "max_grad_norm": 9.0, "lr_schedule": {"StepLR": {"step_size": 1}}}
+    assert (type(optim), optim.max_grad_norm) == (RMSprop, 0.25)
+    own = {"optimizer": "adam", "learning_rate": 0.5, "max_grad_norm": 9.0}
+    shared["algo.schedule"] = {"critic_update": {"learning_rate": {"StepLR": {"step_size": 1}}}}
     loop = build(toy(algo, **shared, **{f"algo.critic_update.{key}": value for key, value in own.items()}))
     agent = loop.agent
     assert (type(agent.critic.optim), agent.critic.optim.max_grad_norm) == (Optim, 9.0)
     assert (type(agent.optim), agent.optim.max_grad_norm) == (RMSprop, 0.25)
-    train(loop, 1)  # of two epochs
+    train(loop, 2)
     assert agent.critic.optim.learning_rate == pytest.approx(0.05)
 
 
 def test_schedule_of_the_critic_is_refused_under_its_own_key(build: Build) -> None:
-    with pytest.raises(ConfigError, match=r"^algo\.critic_update\.lr_schedule\.StepRL: .* 'StepLR'"):
-        build(toy("a2c_split", **{"algo.critic_update.lr_schedule": {"StepRL": {}}}))
+    rate = {"algo.critic_update.learning_rate": 0.1, "algo.schedule": {"critic_update.learning_rate": {"StepRL": {}}}}
+    with pytest.raises(ConfigError, match=r"^algo\.schedule\.critic_update\.learning_rate\.StepRL: .* 'StepLR'"):
+        build(toy("a2c_split", **rate))
 
 
 @pytest.mark.parametrize("after", [True, False])

@@ -261,13 +261,13 @@ def test_qr_sac_return_distribution_equals_monte_carlo_quantiles(minimum_of: str
     values = jobs(["algo=qr_sac", "env=Pendulum", "preset=none", "network=linear"])[0].values
     changes = {
         "algo.gamma": 0.5, "algo.critic.num_quantiles": 10, "algo.critic.huber_delta": 0.01, "algo.tau": 0.1,
-        "algo.critic.minimum_of": minimum_of, "algo.critic_learning_rate": 0.05, "algo.lr_schedule": {"linear": {}},
+        "algo.critic.minimum_of": minimum_of, "algo.critic_learning_rate": 0.05,
         "algo.entropy.initial_alpha": 1e-9, "algo.buffer.capacity": 100,
     }  # fmt: skip
     agent: Any = build(put(values, changes)).agent
     draw = torch.Generator().manual_seed(0)
     for i in range(600):
-        agent.critic_optim.tick(i / 600)
+        agent.critic_optim.learning_rate.fill_(0.05 * (1 - i / 600))
         agent.update_critic(chain(draw, 32), torch.zeros(96, 1))
         agent.target_critic.track()
     z = agent.critic(STATES, torch.zeros(3, 1)).detach().sort(-1).values

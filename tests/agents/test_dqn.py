@@ -96,8 +96,11 @@ def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, bu
     changes = {"algo.learning_rate": 0.03, "algo.target_every": 25, "algo.double": double, "algo.buffer.capacity": 36}
     changes["algo.gamma"] = 0.9
     quantiles = {"algo.critic.num_quantiles": 2} if algo == "qr_dqn" else {}
-    agent = build(put(values, changes | quantiles | {"algo.lr_schedule": {"linear": {}}})).agent
+    falling = {"algo.schedule": {"learning_rate": {"linear": {"end": 0.0}}}}
+    loop = build(put(values, changes | quantiles | falling))
+    agent = loop.agent
     for i in range(1000):
+        loop.begin_update(Context(i, i, i / 1000))
         agent.update(batch, Context(i, i, i / 1000))
     torch.testing.assert_close(agent.values(torch.arange(6)), exact, atol=1e-2, rtol=0)
 

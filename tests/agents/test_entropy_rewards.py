@@ -173,8 +173,10 @@ def test_soft_values_of_two_states_with_quadratic_rewards_are_exact(build: Build
     rates = {f"algo.{name}_learning_rate": 3e-3 for name in ("actor", "critic")}
     fixed = {"algo.entropy.initial_alpha": alpha, "algo.entropy.learning_rate": 0.0, "algo.gamma": gamma}
     small = {"network.hidden": [32], "algo.tau": 0.1, "algo.target_every": 1, "algo.policy_delay": 1}
-    small |= {"algo.lr_schedule": {"linear": {}}}
-    agent: Any = build(toy("sac", **rates, **fixed, **small)).agent
+    falling = {"linear": {"end": 0.0}}
+    small |= {"algo.schedule": {"actor_learning_rate": falling, "critic_learning_rate": falling}}
+    loop: Any = build(toy("sac", **rates, **fixed, **small))
+    agent = loop.agent
     draw = torch.Generator().manual_seed(0)
     state = torch.arange(128) % 2
     obs = torch.nn.functional.one_hot(state, 3).float()
@@ -183,6 +185,7 @@ def test_soft_values_of_two_states_with_quadratic_rewards_are_exact(build: Build
         action = 2 * torch.rand(128, 1, generator=draw) - 1
         reward = height[state] - (action[:, 0] - best[state]) ** 2
         batch = {"obs": obs, "next_obs": obs.flip(0), "action": action, "reward": reward}
+        loop.begin_update(Context(i, i, i / 800))
         agent.update(batch | ones, Context(i, i, i / 800))
     with torch.no_grad():
         obs = obs.repeat(50, 1)

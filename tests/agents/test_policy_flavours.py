@@ -13,7 +13,7 @@ from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
-SPLIT = {"name": "split", "optimizer": None, "learning_rate": None, "lr_schedule": None, "max_grad_norm": None}
+SPLIT = {"name": "split", "optimizer": None, "learning_rate": None, "max_grad_norm": None}
 
 
 def old_bandit(rows: int = 64) -> Batch:

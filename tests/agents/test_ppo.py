@@ -32,7 +32,9 @@ def test_ppo_reports_the_losses_of_the_first_and_last_epoch(build: Build) -> Non
 
 
 def test_ppo_learning_rate_stays_positive_in_the_last_rollout(build: Build) -> None:
-    loop = build(toy("ppo", **{"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 64}))
+    loop = build(
+        toy("ppo", **{"algo.schedule": {"learning_rate": {"linear": {"end": 0.0}}}, "trainer.total_steps": 64})
+    )
     rates = []
     for updates in range(1, 5):
         rates.append(train(loop, updates).agent.optim.learning_rate.item())

@@ -101,10 +101,13 @@ def test_soft_q_converges_to_soft_value_iteration(build: Build) -> None:
         "n_steps": torch.ones(32), "terminated": torch.zeros(32), "weight": transition.flatten(),
     }  # fmt: skip
     changes = {"network.hidden": [], "algo.gamma": gamma, "algo.tau": 1.0, "algo.target_every": 1}
-    rate = {"algo.learning_rate": 0.1, "algo.lr_schedule": {"linear": {}}}
-    agent: Any = build(put(toy("soft_q"), {"algo.entropy": FIXED} | changes | rate)).agent
+    rate = {"algo.learning_rate": 0.1, "algo.schedule": {"learning_rate": {"linear": {"end": 0.0}}}}
+    loop: Any = build(put(toy("soft_q"), {"algo.entropy": FIXED} | changes | rate))
+    agent = loop.agent
     for update in range(600):
-        agent.update(batch, Context(update, update, update / 600))
+        ctx = Context(update, update, update / 600)
+        loop.begin_update(ctx)
+        agent.update(batch, ctx)
     q = agent.critic(one_hot).detach()
     for member in q:
         torch.testing.assert_close(member, exact, atol=0.01, rtol=0)

@@ -20,7 +20,7 @@ from rlrun.functional.tabular import move, random_argmax, value_iteration
 from rlrun.types import Context, Spec
 
 VALUES = {
-    "gamma": 0.5, "learning_rate": 0.25, "lr_schedule": {}, "double": False, "initial_value": 0.0,
+    "gamma": 0.5, "learning_rate": 0.25, "double": False, "initial_value": 0.0,
     "epsilon": 0.2,
 }  # fmt: skip
 CTX = Context(0, 0, 0.0)
@@ -214,9 +214,8 @@ def test_q_learning_refuses_box_observations(build):
     assert train(loop, 30).agent.q.shape == (1, 81, 2)
 
 
-def test_q_learning_rate_follows_its_schedule():
-    learner, seen = agent(QLearning, lr_schedule={"linear": {}}), []
+def test_q_learning_rate_follows_its_schedule(build):
+    loop = build(toy("q_learning", **{"algo.schedule": {"learning_rate": {"linear": {"end": 0.0}}}}))
     for progress in (0.0, 0.5, 0.75):
-        learner.update(rollout((0, 1, 1.0, 1, False, False)), Context(0, 0, progress))
-        seen.append(learner.rate.item())
-    assert seen == [0.25, 0.125, 0.0625]
+        loop.begin_update(Context(0, 0, progress))
+        assert loop.agent.rate == pytest.approx(0.01 * (1 - progress))

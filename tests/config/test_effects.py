@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlrun.cli.catalogue import explained
+from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 
@@ -336,18 +337,19 @@ def test_settings_of_a_logger_in_one_file_lie_below_its_name():
 
 def test_empty_section_removes_the_schedule_of_a_preset():
     words = ["algo=ppo", "env=Pendulum"]
-    assert values(*words)["algo"]["lr_schedule"] == {"linear": {}}
-    assert values(*words, "algo.lr_schedule={}")["algo"]["lr_schedule"] == {}
-    write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {lr_schedule: {}}\n")
-    assert values(*words, "preset=./mine.yaml")["algo"]["lr_schedule"] == {}
-    assert values(*words, "algo.lr_schedule={linear: {}}", "preset=./mine.yaml")["algo"]["lr_schedule"] == {
-        "linear": {}
-    }
+    falling = {"learning_rate": {"linear": {"end": 0.0}}}
+    assert values(*words)["algo"]["schedule"] == falling
+    assert values(*words, "algo.schedule={}")["algo"]["schedule"] == {}
+    assert values(*words, "algo.schedule.learning_rate={}")["algo"]["schedule"] == {"learning_rate": {}}
+    assert values(*words, "~algo.schedule.learning_rate")["algo"]["schedule"] == {}
+    write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {schedule: {}}\n")
+    assert values(*words, "preset=./mine.yaml")["algo"]["schedule"] == {}
+    assert values(*words, f"algo.schedule={literal(falling)}", "preset=./mine.yaml")["algo"]["schedule"] == falling
     assert faults(*words, "algo.loop={}") == ["algo.loop={}: sets nothing"]
 
 
-@pytest.mark.parametrize("word", ["algo.lr_schedule={}", "preset=./mine.yaml"])
+@pytest.mark.parametrize("word", ["algo.schedule={}", "preset=./mine.yaml"])
 def test_empty_section_removes_the_schedule_in_jobs_of_several_runs(word):
-    write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {lr_schedule: {}}\n")
+    write("mine.yaml", "defaults: [/preset/ppo-Pendulum, _self_]\nalgo: {schedule: {}}\n")
     found = jobs(["algo=ppo", "env=Pendulum", "seed=0,1", word], multirun=True)
-    assert [job.values["algo"]["lr_schedule"] for job in found] == [{}, {}]
+    assert [job.values["algo"]["schedule"] for job in found] == [{}, {}]

@@ -93,7 +93,7 @@ OPTIONS = {
         "cuda": "device",
         "exp_name": "name",
         "num_steps": "algo.loop.rollout_steps",
-        "anneal_lr": "algo.lr_schedule",
+        "anneal_lr": "algo.schedule",
         "num_minibatches": "algo.num_minibatches",
         "update_epochs": "algo.epochs",
         "norm_adv": "algo.advantage.normalize",

@@ -200,8 +200,8 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ),
         ("algo.loop=onpolicy", "algo.loop=onpolicy is not supported by algo=sac, which learns from replay"),
         (
-            "algo.lr_schedule=linear",
-            "algo.lr_schedule=linear: must be a section; did you mean algo.lr_schedule.linear={}?",
+            "env.wrappers=frame_stack",
+            "env.wrappers=frame_stack: must be a section; did you mean env.wrappers.frame_stack={}?",
         ),
         ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),
         ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
@@ -212,7 +212,7 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("~trainer", "~trainer: a group cannot be deleted; choose another name for it"),
         (
             "~seed",
-            "~seed: only keys in env.kwargs, env.wrappers, network.actor, network.critic can be deleted",
+            "~seed: only keys in algo.schedule, env.kwargs, env.wrappers, network.actor, network.critic can be deleted",
         ),
         ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is not allowed; use registered names (rlrun list)"),
         ("name=${oc.env:HOME}", f"name: ${{oc.env:HOME}} {NO_CALL}"),
@@ -268,9 +268,10 @@ def test_network_without_a_part_that_the_algorithm_chooses_is_refused():
     assert faults("algo=crossq", "env=Pendulum", "network=linear") == [line + "gru, impala, lstm, mlp"]
 
 
-def test_schedule_by_name_is_refused_with_the_section_to_write_where_a_preset_has_one():
-    line = "algo.lr_schedule=linear: must be a section; did you mean algo.lr_schedule.linear={}?"
-    assert faults("algo=ppo", "env=Pendulum", "algo.lr_schedule=linear") == [line]
+def test_schedule_by_name_is_refused_with_the_section_to_write():
+    line = "algo.schedule=linear: must be a section, such as {learning_rate: {linear: {end: 0}}}"
+    for preset in ("none", "ppo-Pendulum"):
+        assert faults("algo=ppo", "env=Pendulum", f"preset={preset}", "algo.schedule=linear") == [line]
 
 
 def test_base_files_cannot_be_chosen():

@@ -134,7 +134,8 @@ def test_ddpg_finds_the_gain_of_riccatis_equation(seed: int, build: Build) -> No
     """A critic of straight pieces is best at its kinks, up to 10 % off; this one is smooth, and leads the actor."""
     changes: Values = {
         "algo.gamma": 0.9, "algo.tau": 0.05, "algo.actor_learning_rate": 1e-3, "algo.critic_learning_rate": 1e-2,
-        "algo.lr_schedule": {"linear": {}}, "algo.loop.warmup_steps": 200, "algo.loop.batch_size": 64,
+        "algo.schedule": {f"{name}_learning_rate": {"linear": {"end": 0.0}} for name in ("actor", "critic")},
+        "algo.loop.warmup_steps": 200, "algo.loop.batch_size": 64,
         "network.hidden": [64, 64], "network.activation": "silu", "env.num_envs": 2,
         "env.kwargs": {"continuous": True}, "trainer.total_steps": 5200, "seed": seed,
     }  # fmt: skip

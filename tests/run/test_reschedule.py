@@ -13,7 +13,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.stored import read_config
 from rlrun.errors import ConfigError
 from rlrun.run.reschedule import fitted, rescheduled
-from rlrun.schedules.numbers import Schedules, by_key
+from rlrun.schedules.numbers import Schedules
 from rlrun.types import Context
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
@@ -43,7 +43,7 @@ def test_changed_run_is_the_run_that_had_this_schedule_from_its_start(tmp_path: 
     assert [row.get("loss/critic") for row in changed.rows] == [row.get("loss/critic") for row in whole.rows]
 
 
-TO_ZERO = "algo.lr_schedule={linear: {}}"
+TO_ZERO = "algo.schedule={learning_rate: {linear: {end: 0}}}"
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_resume_says_that_the_learning_rate_is_zero(falling: rlrun.Run, tmp_path
     line = (
         "algo.learning_rate is 0 after the end of its schedule and up to step 150, so nothing is learned; resume with "
     )
-    words = f"{TO_ZERO} (0 at the new end), algo.lr_schedule={{}} or algo.learning_rate=..."
+    words = f"{TO_ZERO} (0 at the new end) or algo.learning_rate=0.001"
     assert capsys.readouterr().err == f"{line}{words}\n"
     assert rates(rlrun.Run(tmp_path / "run"))[150] == 0.0
 
@@ -75,9 +75,11 @@ def test_resume_says_that_the_learning_rate_is_zero(falling: rlrun.Run, tmp_path
     ("words", "first", "last"),
     [
         (["algo.learning_rate=1e-3"], 1e-3, 1e-3),
-        (["algo.lr_schedule={}"], 1e-3, 1e-3),
-        (["algo.lr_schedule={}", "algo.learning_rate=1e-4"], 1e-4, 1e-4),
+        (["algo.schedule={}"], 1e-3, 1e-3),
+        (["algo.schedule={learning_rate: {}}", "algo.learning_rate=1e-4"], 1e-4, 1e-4),
+        (["algo.schedule.learning_rate={}"], 1e-3, 1e-3),
         ([TO_ZERO], None, 0.0),
+        (["algo.schedule.learning_rate={linear: {end: 0}}"], None, 0.0),
         ([TO_ZERO, "algo.learning_rate=1e-4"], 1e-4, 0.0),
     ],
 )
@@ -90,7 +92,7 @@ def test_learning_rate_goes_on_after_the_end_of_its_schedule(
     assert main(["resume", str(source), "total_steps=200", *words, f"into={target}"]) == 0
     assert "nothing is learned" not in capsys.readouterr().err
     found = read_config(target / "config.yaml")["algo"]
-    assert found["lr_schedule"] == {} and found["learning_rate"] == 1e-3
+    assert found["learning_rate"] == 1e-3
     number = Schedules(found).numbers["learning_rate"]
     points = {at: number.shape.value_at(1e-3, Context(0, at, 0.0)) for at in (step, 200)}
     assert points == {step: pytest.approx(first), 200: pytest.approx(last)}
@@ -127,28 +129,27 @@ def test_new_values_of_scheduled_numbers_become_points() -> None:
         "trainer.total_steps": 900,
         "algo.schedule": {"clip_range": {"piecewise": {"values": [0.2], "at": [300]}}},
     }
-    falling = rescheduled(values, {"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 900}, 300)
-    points = falling["algo.schedule"]["learning_rate"]["piecewise"]
-    assert points["at"] == [300, 900] and "algo.lr_schedule" not in falling
+    to_zero = {"algo.schedule": {"learning_rate": {"linear": {"end": 0.0}}}, "trainer.total_steps": 900}
+    falling = rescheduled(values, to_zero, 300)
+    assert falling["algo.schedule"]["learning_rate"]["piecewise"]["at"] == [300, 900]
+    assert falling["algo.schedule"]["clip_range"] == {"linear": {"end": 0.0}}, "a schedule that was not typed stays"
     assert rescheduled(values, {"algo.entropy.ent_coef": values["algo"]["entropy"]["ent_coef"]}, 300) == {}, "not new"
     with pytest.raises(ConfigError, match=r"the run is at step 900; add a larger total_steps=\.\.\."):
-        rescheduled(values, {"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 900}, 900)
+        rescheduled(values, to_zero, 900)
     found = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)
     assert found.keys() == {"algo.schedule"}
     loop = jobs(["algo=dqn", "env=CartPole", "preset=none"])[0].values
     found = rescheduled(loop, {"algo.loop.updates_per_step": 0.5}, 300)
-    assert dict(by_key(found["algo.schedule"])) == {
-        "loop.updates_per_step": {"piecewise": {"values": [0.5], "at": [300]}}
-    }
+    assert found["algo.schedule"] == {"loop.updates_per_step": {"piecewise": {"values": [0.5], "at": [300]}}}
     found = rescheduled(values, {"algo.entropy.ent_coef": 0.5}, 300)
-    assert dict(by_key(found["algo.schedule"]))["entropy.ent_coef"] == {"piecewise": {"values": [0.5], "at": [300]}}
+    assert found["algo.schedule"]["entropy.ent_coef"] == {"piecewise": {"values": [0.5], "at": [300]}}
 
 
 def test_a_second_change_at_one_step_replaces_the_first() -> None:
     values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
     for clip_range in (0.1, 0.3):  # as when a run is resumed twice from one snapshot
         values = put(values, rescheduled(values, {"algo.clip_range": clip_range}, 300))
-    assert dict(by_key(values["algo"]["schedule"])) == {"clip_range": {"piecewise": {"values": [0.3], "at": [300]}}}
+    assert values["algo"]["schedule"] == {"clip_range": {"piecewise": {"values": [0.3], "at": [300]}}}
 
 
 def test_learning_rates_without_a_schedule_change_alone() -> None:
@@ -157,29 +158,56 @@ def test_learning_rates_without_a_schedule_change_alone() -> None:
     assert found == {"algo.schedule": {"actor_learning_rate": {"piecewise": {"values": [1e-4], "at": [9]}}}}
 
 
-def test_learning_rates_with_one_schedule_change_together() -> None:
-    values = jobs(["algo=sac", "env=Pendulum", "preset=none", TO_ZERO])[0].values
-    with pytest.raises(ConfigError, match=r"lr_schedule: ends at step 9, but schedules algo.critic_learning_rate too"):
-        rescheduled(values, {"algo.actor_learning_rate": 1e-4}, 9)
-    found = rescheduled(values, {"algo.lr_schedule": {}, "algo.actor_learning_rate": 1e-4}, 9)
+def test_new_schedules_change_only_their_numbers() -> None:
+    falling = "algo.schedule={actor_learning_rate: {linear: {end: 0}}, critic_learning_rate: {linear: {end: 0}}}"
+    values = jobs(["algo=sac", "env=Pendulum", "preset=none", falling])[0].values
+    kept = {"linear": {"end": 0}}
+    point = {"piecewise": {"values": [1e-4], "at": [9]}}
+    for words in ({}, {"algo.schedule.actor_learning_rate": {}}, {"algo.schedule": {"actor_learning_rate": {}}}):
+        found = rescheduled(values, {"algo.actor_learning_rate": 1e-4, **words}, 9)
+        assert found == {"algo.schedule": {"actor_learning_rate": point, "critic_learning_rate": kept}}
     rate = values["algo"]["critic_learning_rate"]
-    points = {"actor_learning_rate": 1e-4, "critic_learning_rate": rate}
-    assert found["algo.lr_schedule"] == {} and found["algo.schedule"] == {
-        key: {"piecewise": {"values": [value], "at": [9]}} for key, value in points.items()
+    found = rescheduled(values, {"algo.schedule": {}, "algo.actor_learning_rate": 1e-4}, 9)
+    constant = {"piecewise": {"values": [rate], "at": [9]}}
+    assert found == {"algo.schedule": {"actor_learning_rate": point, "critic_learning_rate": constant}}
+    assert rescheduled(values, {"algo.schedule.tau": {"piecewise": {"values": [0.1], "at": [50]}}}, 9) == {
+        "algo.schedule": {
+            "actor_learning_rate": kept,
+            "critic_learning_rate": kept,
+            "tau": {"piecewise": {"values": [0.1], "at": [50]}},
+        }
     }
 
 
-@pytest.mark.parametrize("algo", ["ppo", "a2c_split", "sac", "td3", "dqn", "q_learning", "svpg", "muzero", "iql"])
-def test_every_lr_schedule_can_end_in_mid_run(algo: str, build: Any) -> None:
-    section = "algo.particle.lr_schedule" if algo == "svpg" else "algo.lr_schedule"
-    values = toy(algo, **{section: {"linear": {}}})
+def test_linear_schedule_of_a_resumed_run_has_its_fraction_of_the_new_total() -> None:
+    values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
+    words = {"algo.schedule": {"clip_range": {"linear": {"end": 0.1, "fraction": 0.5}}}, "trainer.total_steps": 1000}
+    points = rescheduled(values, words, 250)["algo.schedule"]["clip_range"]["piecewise"]
+    assert points == {"values": [pytest.approx(0.15), 0.1], "at": [250, 500], "linear": True}
+    with pytest.raises(ConfigError, match="the run is at step 500; add a larger total_steps"):
+        rescheduled(values, words, 500)
+
+
+@pytest.mark.parametrize(
+    ("algo", "rate"),
+    [
+        ("ppo", "learning_rate"), ("a2c_split", "learning_rate"), ("sac", "actor_learning_rate"),
+        ("td3", "critic_learning_rate"), ("dqn", "learning_rate"), ("q_learning", "learning_rate"),
+        ("svpg", "particle.learning_rate"), ("muzero", "learning_rate"), ("iql", "actor_learning_rate"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [{"linear": {"end": 0.0}}, {"StepLR": {"step_size": 1}}])
+def test_every_schedule_of_a_learning_rate_can_end_in_mid_run(
+    algo: str, rate: str, shape: dict[str, Any], build: Any
+) -> None:
+    values = toy(algo, **{"algo.schedule": {rate: shape}})
     first = train(build(values), 2)
-    changed = put(copy.deepcopy(values), rescheduled(values, {section: {}}, first.steps))
+    changed = put(copy.deepcopy(values), rescheduled(values, {"algo.schedule": {}}, first.steps))
     second = build(changed)
     second.load_state_dict(fitted(first.state_dict(), second))
     train(second, 3)
-    rates = [number for key, number in second.schedules.numbers.items() if key.endswith("learning_rate")]
-    assert rates and all(number.value == number.start for number in rates)
+    number = second.schedules.numbers[rate]
+    assert number.value == number.start
 
 
 @pytest.mark.parametrize(
@@ -187,8 +215,17 @@ def test_every_lr_schedule_can_end_in_mid_run(algo: str, build: Any) -> None:
     [
         ("algo.learning_rate=-1", "algo.learning_rate=-1: must be"),
         ("algo.gamma=0.5", "algo.gamma: cannot be changed in a resumed run"),
-        ("algo.lr_schedule={StepLR: {step_size: 9}}", "algo.lr_schedule={StepLR: {step_size: 9}}: cannot begin in the"),
-        ("algo.critic.lr_schedule={}", "algo.critic.lr_schedule: schedules no learning rate that can be changed"),
+        (
+            "algo.schedule.learning_rate={StepLR: {step_size: 9}}",
+            "algo.schedule.learning_rate={StepLR: {step_size: 9}}: cannot begin in the",
+        ),
+        ("algo.schedule.gamma={linear: {end: 1}}", "algo.schedule.gamma: cannot change during a run"),
+        ("algo.schedule.gamma={}", "algo.schedule.gamma: cannot change during a run"),
+        ("algo.schedule=5", "algo.schedule=5: must be a section, such as {learning_rate: {linear: {end: 0}}}"),
+        (
+            "algo.lr_schedule={linear: {}}",
+            "unknown key; did you mean algo.schedule ({learning_rate: {linear: {end: 0}}}",
+        ),
     ],
 )
 def test_other_changes_are_refused_in_one_line(word: str, line: str, tmp_path: Path, capsys: Any) -> None:

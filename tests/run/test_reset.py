@@ -127,11 +127,11 @@ def test_fresh_exploration_loads_all_but_the_state_of_exploration(
 
 
 def test_reset_starts_learning_rate_schedules_over(build: Build, tmp_path: Path) -> None:
-    values = toy("ppo", **{"algo.lr_schedule": {"ExponentialLR": {"gamma": 0.9}}})
+    values = toy("ppo", **{"algo.schedule": {"learning_rate": {"ExponentialLR": {"gamma": 0.9}}}})
     trained, fresh = train(build(values), 3), build(values)
     warm_start(saved(trained, tmp_path), fresh, fresh_exploration=True)
-    train(fresh, 1)
-    assert fresh.agent.optim.learning_rate.item() == pytest.approx(0.01 * 0.9), "that of the second epoch"
+    train(fresh, 2)
+    assert fresh.agent.optim.learning_rate.item() == pytest.approx(0.01 * 0.9), "that of the second update"
 
 
 def saved(loop: Loop, run: Path) -> Path:

@@ -17,7 +17,8 @@ from rlrun.snapshot.store import Store
 NEVER = {"metric": "eval/return_mean", "at_least": None, "at_most": None, "times": 1, "plateau": None, "hours": None}
 WORDS = ["algo=ppo", "env=CartPole", "preset=none", "logger=[]", "env.num_envs=2", "algo.loop.rollout_steps=8",
          "algo.epochs=1", "trainer.total_steps=160", "trainer.log_every=16", "trainer.eval_every=48",
-         "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "algo.lr_schedule={linear: {}}"]  # fmt: skip
+         "trainer.eval_episodes=1", "trainer.eval_max_steps=20",
+         "algo.schedule={learning_rate: {linear: {end: 0}}}"]  # fmt: skip
 
 
 def ends_at(values: list[float], **rules: Any) -> tuple[int, str] | None:

@@ -23,7 +23,7 @@ TO_0 = {"linear": {"end": 0.0}}
 Build = Callable[..., Any]
 GAE = {"name": "gae", "gae_lambda": 0.9}
 EPISODES = {"name": "episodes", "min_steps": 100, "min_rollouts": None, "lag": 0}
-PPO = {"name": "ppo", "loop": EPISODES, "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {}, "advantage": GAE}
+PPO = {"name": "ppo", "loop": EPISODES, "clip_range": 0.2, "learning_rate": 1e-3, "advantage": GAE}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,14 @@ def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any],
         ("sac", "critic_learning_rate"),
         ("td3", "target_noise"),
         ("dqn", "learning_rate"),
+        ("soft_q", "learning_rate"),
+        ("bc", "learning_rate"),
+        ("muzero", "learning_rate"),
+        ("iql", "actor_learning_rate"),
+        ("taac", "actor_learning_rate"),
+        ("mdq", "critic_learning_rate"),
+        ("a2c_split", "learning_rate"),
+        ("svpg", "particle.learning_rate"),
         ("dqn", "buffer.reward_scale"),
         ("prioritized_dqn", "buffer.alpha"),
     ],
@@ -88,6 +96,18 @@ def test_new_updates_per_step_hold_after_the_next_tick(build: Build) -> None:
         loop.tick()
         updates[loop.steps] = loop.updates
     assert [updates[step] for step in (16, 18, 32, 34, 42, 44, 60)] == [0, 2, 16, 18, 22, 23, 55]
+
+
+def test_updates_per_step_fall_linearly(build: Build) -> None:
+    falling = {"loop.updates_per_step": {"piecewise": {"values": [4.0, 1.0], "at": [20, 80], "linear": True}}}
+    loop = {"algo.loop.warmup_steps": 20, "algo.loop.warmup_policy": "agent", "algo.loop.updates_per_step": 4.0}
+    values = toy("neural_greedy", **loop, **{"env.num_envs": 1})
+    bandit, updates = build(put(values, {"algo.schedule": falling})), {}
+    while bandit.steps < 120:
+        bandit.tick()
+        updates[bandit.steps] = bandit.updates
+    # the integral of the rate is 70, 120, 150, 170, 190; a value holds for the transitions after the next tick
+    assert [updates[step] for step in (20, 40, 60, 80, 100, 120)] == [0, 72, 124, 157, 177, 197]
 
 
 def test_run_whose_updates_per_step_change_resumes_with_as_many_updates(build: Build) -> None:
@@ -147,13 +167,15 @@ def test_scheduled_run_resumes_bit_for_bit(build: Build) -> None:
     assert resumed.schedules.report() == whole.schedules.report()
 
 
-def test_learning_rate_of_the_critic_has_one_schedule(build: Build) -> None:
-    rate = {"algo.critic_update.learning_rate": 0.1, "algo.schedule": {"critic_update.learning_rate": TO_0}}
-    with pytest.raises(ConfigError, match=r"learning_rate: algo\.lr_schedule={'linear': {}} schedules it too"):
-        build(toy("a2c_split", **rate, **{"algo.lr_schedule": {"linear": {}}}))
-    with pytest.raises(ConfigError, match=r"learning_rate: algo\.critic_update\.lr_schedule=.* schedules it too"):
-        build(toy("a2c_split", **rate, **{"algo.critic_update.lr_schedule": {"linear": {}}}))
-    build(toy("a2c_split", **rate, **{"algo.lr_schedule": {"linear": {}}, "algo.critic_update.lr_schedule": {}}))
+def test_learning_rate_of_the_critic_follows_that_of_the_agent_or_its_own_schedule(build: Build) -> None:
+    null = {"algo.critic_update.learning_rate": None}
+    shared = build(toy("a2c_split", **null, **{"algo.schedule": {"learning_rate": TO_0}})).agent
+    assert shared.critic.optim.learning_rate is shared.optim.learning_rate
+    own = {"algo.critic_update.learning_rate": 0.1, "algo.schedule": {"critic_update.learning_rate": TO_0}}
+    agent = train(build(toy("a2c_split", **own)), 2).agent
+    assert agent.optim.learning_rate == 0.01 and 0 < agent.critic.optim.learning_rate < 0.1
+    with pytest.raises(ConfigError, match=r"critic_update\.learning_rate is null; give it a number to start from"):
+        build(toy("a2c_split", **null, **{"algo.schedule": {"critic_update.learning_rate": TO_0}}))
 
 
 @pytest.mark.parametrize(
@@ -210,6 +232,11 @@ def test_geometric_growth_stops_the_run_where_it_leaves_the_range() -> None:
         ("gamma={linear: {end: 1}}", "gamma: cannot change during a run (these can: advantage.gae_lambda,"),
         ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, random_start, exponential,"),
         ("clip_range={linear: {}}", "clip_range.linear.end: missing"),
+        (
+            "clip_range={StepLR: {step_size: 9}}",
+            "clip_range.StepLR={step_size: 9}: must be one of linear, random_start",
+        ),
+        ("clip_range={linear: {end: 0}, piecewise: {}}", "clip_range: one schedule at a time, not linear, piecewise"),
         ("clip_range=0.1", "clip_range=0.1: must be one of linear, random_start, exponential,"),
         ("clip_range={piecewise: {values: [-1], at: [0]}}", "clip_range: reaches -1, but algo.clip_range must be"),
     ],

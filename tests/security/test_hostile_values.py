@@ -26,7 +26,6 @@ VALUES: list[dict[str, Any]] = [
     {"env.id": "\ud800"},
     {"env.task_kwargs": {"render_mode": [0.0, 1.0]}},
     {"algo.representation": "evil:x"},
-    {"algo.lr_schedule": {"StepLR": {"step_size": 1, "last_epoch": 10**12}}},
     {"network.hidden": {"a": 1}},
     {"seed": 2**70},
 ]

@@ -58,6 +58,10 @@ FAMILIES: dict[str, tuple[list[str], tuple[int, int, int]]] = {
         (320, 128, 32),
     ),
     "sac": (SMALL_SAC, (120, 60, 8)),
+    "td3": (
+        [*SMALL_SAC, *(f"algo.schedule.{role}_learning_rate={{linear: {{end: 0}}}}" for role in ("actor", "critic"))],
+        (120, 60, 8),
+    ),
     "redq": ([*SMALL_SAC, "algo.critic.members=4", "algo.policy_delay=4"], (120, 60, 8)),
     "dqn": (SMALL_DQN, (120, 60, 8)),
     "rainbow": ([*SMALL_DQN, "algo.critic.num_atoms=11"], (120, 60, 8)),

@@ -444,9 +444,12 @@ def test_sweep_refuses_a_key_with_several_values(word: str, advice: str) -> None
 
 @pytest.mark.usefixtures("forks")
 def test_population_whose_learning_rate_has_a_schedule_is_refused_before_it_starts() -> None:
-    fault = "algo.schedule.learning_rate: algo.lr_schedule={'linear': {}} schedules it too; remove one of them"
+    words = ["kind=pbt", "trials=4", "algo=dqn", "env=CartPole", "algo.learning_rate=log(1e-4,1e-2)"]
+    constant = "algo.schedule.learning_rate={}"
+    fault = f"algo.schedule.learning_rate: one schedule at a time, not linear, piecewise; {constant} removes that of"
     with pytest.raises(ConfigError, match=re.escape(fault)):
-        plan(["kind=pbt", "trials=4", "algo=dqn", "env=CartPole", "algo.learning_rate=log(1e-4,1e-2)"])
+        plan(words)
+    plan([*words, constant])
 
 
 @pytest.mark.parametrize("entry", ["&a [1, *a]", "[&b [1, 2], *b]"])

@@ -13,7 +13,7 @@ from rlrun.sweep.trials import RungJob, Trial
 
 STEPS = [400, 800, 1200]
 EVALUATED = ["trainer.total_steps=1200", "trainer.eval_every=400", "trainer.eval_episodes=1", "logger=[]",
-             "algo.lr_schedule={linear: {}}", "network.hidden=[32,32]"]  # fmt: skip
+             "algo.schedule={learning_rate: {linear: {end: 0}}}", "network.hidden=[32,32]"]  # fmt: skip
 RUNS = {
     "ppo": ["env=CartPole", "env.num_envs=4", "algo.loop.rollout_steps=50"],
     "sac": ["env=Pendulum", "algo.loop.warmup_steps=200", "algo.loop.batch_size=32"],

@@ -8,7 +8,9 @@ from rlrun.config import foreign_words
 from rlrun.dotted import ABSENT, Tree, lookup, paths, show
 from rlrun.errors import closest, did_you_mean
 
-OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sections that accept keys not in the YAML
+# sections that accept keys not in the YAML
+OPEN = ("algo.schedule", "env.kwargs", "env.wrappers", "network.actor", "network.critic")
+EXAMPLES = {"algo.schedule": "{learning_rate: {linear: {end: 0}}}"}  # what to write in place of a value
 # keys that may be typed in a short form, unless the value is a section
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
@@ -176,9 +178,11 @@ def nearest_key(key: str, tree: Tree) -> str:
     near = closest(name, by_name, STRICT_LIKENESS)
     if near is None and section == "env":
         return f"; to set an argument of the environment's constructor, type env.kwargs.{name}"
-    if near is None:
-        return ""
-    return did_you_mean(by_name[near])
+    if near is not None:
+        return did_you_mean(by_name[near])
+    if section and lookup(section, tree) is ABSENT:
+        return nearest_key(section, tree)
+    return ""
 
 
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:
@@ -214,6 +218,8 @@ def _inside(key: str, value: Any, known: Tree) -> str:
 
     The keys of a section that is empty or holds only sections, such as `{linear: {}}`, are names of parts.
     """
+    if key in EXAMPLES:
+        return f", such as {EXAMPLES[key]}"
     if isinstance(value, str) and names_parts(known):
         return f"; did you mean {key}.{value}={{}}?"
     if known:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import dotted
-from rlrun.config import loggers
+from rlrun.config import check, loggers
 from rlrun.config.sources import ConfigYaml
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, parse_yaml, read_text
-from rlrun.errors import ConfigError, nearest
+from rlrun.errors import ConfigError
 from rlrun.formats.history import METRICS_KEY
 
 PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=RUN"
@@ -26,7 +26,6 @@ FREE = (
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because a schedule says from which step on its values hold
-LR_SCHEDULE = ".lr_schedule"  # end of keys that may change too; run/reschedule.py puts SCHEDULE in their place
 TOTAL_STEPS = "trainer.total_steps"
 PLACES = ("run_dir", "resume", "plugins")  # settings of a command line, which a comparison of runs leaves out
 
@@ -44,10 +43,10 @@ def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str,
     values = copy.deepcopy(values)
     faults = []
     for key, value in words.items():
-        if key not in (*FREE, SCHEDULE) and not key.endswith(LR_SCHEDULE):
+        if key not in (*FREE, SCHEDULE):
             why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
             if dotted.lookup(key, values) is dotted.ABSENT:
-                why = f"unknown key{nearest(key, FREE)}"
+                why = f"unknown key{check.nearest_key(key, values)}"
             faults.append(f"{key}: {why}")
             continue
         section, _, name = key.rpartition(".")

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.errors import ConfigError
 from rlrun.functional import fused
-from rlrun.schedules.learning_rate import Schedule
 
 
 class StartsFresh:
@@ -24,8 +22,7 @@ class Optim(StartsFresh, nn.Module):
     finite, `fault` becomes 1, and neither this step nor any later one changes a weight. The trainer reads `fault` and
     stops the run.
 
-    schedule: the learning rate schedule, as in `Schedule`; None or empty: the learning rate is constant.
-    schedule_key: the key of the config that holds the schedule, for messages.
+    learning_rate: a number, or a tensor that changes during the run (`algo.schedule`).
     """
 
     exp_avg: Tensor
@@ -37,14 +34,12 @@ class Optim(StartsFresh, nn.Module):
     def __init__(
         self,
         params: Iterable[nn.Parameter],
-        learning_rate: float,
+        learning_rate: float | Tensor,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
-        schedule: dict[str, object] | None = None,
-        schedule_key: str = "algo.lr_schedule",
     ):
         super().__init__()
         self.params = tuple(params)
@@ -59,14 +54,6 @@ class Optim(StartsFresh, nn.Module):
         rate = torch.as_tensor(learning_rate, dtype=self.flat.dtype, device=self.flat.device)
         self.register_buffer("learning_rate", rate)  # a tensor stays the same object, so that it can be scheduled
         self.register_buffer("fault", self.flat.new_zeros(()))
-        if schedule and isinstance(learning_rate, Tensor):
-            raise ConfigError(f"{schedule_key}={schedule}: algo.schedule changes this learning rate too; remove one")
-        self.schedule = Schedule(learning_rate, schedule, schedule_key) if schedule else None
-
-    def tick(self, progress: float) -> None:
-        """Sets the scheduled learning rate. Called before each update or epoch; progress: of the run, from 0 to 1."""
-        if self.schedule is not None:
-            self.learning_rate.fill_(self.schedule(progress))
 
     def grads(self, loss: Tensor, create_graph: bool = False) -> Tensor:
         """Returns d loss / d params, flat [P]. Other parameters that the loss depends on get no gradients."""

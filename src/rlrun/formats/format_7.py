@@ -18,7 +18,7 @@ def regroup(values: dict[str, object]) -> None:
     if isinstance(intrinsic, dict):
         end = intrinsic.pop("coef_end", None)
         if end is not None:
-            _put(algo, ("schedule", "intrinsic", "coef"), {"linear": {"end": end}})
+            put(algo, ("schedule", "intrinsic", "coef"), {"linear": {"end": end}})
     if "epsilon_decay" in algo:
         geometric = {"start": algo.get("epsilon"), "factor": algo.pop("epsilon_decay"), "updates": 1}
         algo["epsilon"] = {"name": "geometric", **geometric}
@@ -26,10 +26,10 @@ def regroup(values: dict[str, object]) -> None:
     restart_every = algo.pop("reset_learning_rate_every", None)
     if decay:
         inverse = {"decay": decay, "restart_every": restart_every}
-        _put(algo, ("schedule", "learning_rate"), {"inverse": inverse})
+        put(algo, ("schedule", "learning_rate"), {"inverse": inverse})
 
 
-def _put(tree: dict[str, object], keys: tuple[str, ...], value: object) -> None:
+def put(tree: dict[str, object], keys: tuple[str, ...], value: object) -> None:
     """Sets a value at a path of keys. Sections that are missing are added."""
     *sections, name = keys
     for section in sections:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
-from rlrun.formats import format_6, format_7
+from rlrun.formats import format_6, format_7, format_8
 
 
 class Renamed(NamedTuple):
@@ -55,6 +55,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Renamed("agent.target_q", "agent.target_network"),
         ),
     ),
+    FormatChange(regroup=format_8.regroup, restate=format_8.restate),
 )
 FORMAT = FIRST + len(CHANGES)
 KEY = "format"  # key of config.yaml and of a snapshot's manifest

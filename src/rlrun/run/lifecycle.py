@@ -384,7 +384,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     total_steps = config.trainer.total_steps
     if loop.horizon < total_steps:
         last = Context(loop.updates, total_steps - 1, 1.0)
-        for line in zero_after_end(loop.agent, loop.schedules, config.algo, last):
+        for line in zero_after_end(loop.schedules, last):
             log.message(line)
             if "console" not in config.logger:
                 print(printable(line), file=sys.stderr)

@@ -2,13 +2,14 @@
 
 There are two ways to write one. `algo.schedule` schedules numbers of the config, from their values there:
     algo.clip_range=0.2 algo.schedule={clip_range: {linear: {end: 0}}}
+Learning rates may also follow a scheduler of torch.optim.lr_scheduler.
 A number that always has a schedule, such as epsilon of DQN, is a section itself; such a schedule is called inline here:
     algo.epsilon={name: linear, start: 1.0, end: 0.1}
 """
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import nn
 
 from rlrun import dotted
 from rlrun.errors import ConfigError, RunError
-from rlrun.schedules.learning_rate import LARGEST
+from rlrun.schedules.learning_rate import TorchSchedule
 from rlrun.schedules.shape import SHAPES, GeometricSchedule, PiecewiseSchedule, Shape
 from rlrun.settings import ScheduledValue, is_schedule, number_fault, parse, parts_of, registry, scheduled_of
 from rlrun.types import Context, Metrics
@@ -27,6 +28,9 @@ Point = tuple[int, float]  # step and value
 OTHER_PARTS = ("loop", "buffer", "reward_weights", "representation", "goals", "intrinsic")
 # sections whose numbers Python code reads: they are on the CPU in double precision, on whatever device the agent is
 READ_BY_PYTHON = ("loop.", "buffer.")
+LEARNING_RATE = "learning_rate"  # end of the keys that may follow a scheduler of torch
+LARGEST = torch.finfo(torch.float32).max
+EXAMPLE = "{linear: {end: 0}}"
 
 
 class ScheduledNumber:
@@ -41,8 +45,9 @@ class ScheduledNumber:
         self.is_inline = setting == f"algo.{key}"
         # only the type of a whole number refuses both neighbours of the start
         self.is_whole = all(self.type_fault(math.nextafter(start, bound)) for bound in (-math.inf, math.inf))
-        # it then has no last value that could be checked here, so `update` checks every value
-        self.grows = isinstance(shape, GeometricSchedule) and shape.factor > 1
+        # some shapes have no last value that could be checked here, so `update` checks every value
+        grows = isinstance(shape, GeometricSchedule) and shape.factor > 1
+        self.is_checked = grows or isinstance(shape, TorchSchedule)
         for value in shape.reached(start):
             if fault := self.fault(value):
                 raise ConfigError(fault)
@@ -53,9 +58,9 @@ class ScheduledNumber:
             self.value = torch.tensor(first)
 
     def update(self, ctx: Context) -> None:
-        """Sets the value for a point of the run. Raises RunError if it has grown out of its range."""
+        """Sets the value for a point of the run. Raises RunError if it has left its range."""
         value = self.shape.value_at(self.start, ctx)
-        if self.grows:
+        if self.is_checked:
             fault = self.fault(value)
             if fault is not None:
                 raise RunError(fault)
@@ -92,7 +97,8 @@ class ScheduledNumber:
 class Schedules(nn.Module):
     """All scheduled hyperparameters of a run, by dotted key below `algo`. There may be none.
 
-    Its state is their present values, because agents act with them, and loops count with them, until the next update.
+    Its state is their present values, because agents act with them, and loops count with them, until the next update,
+    and that of torch's schedulers.
     """
 
     def __init__(self, algo: Mapping[str, Any]):
@@ -103,8 +109,9 @@ class Schedules(nn.Module):
             return
         known = schedulable(algo)
         builds: list[tuple[str, Callable[[], ScheduledNumber]]] = []
-        for key, values in by_key(algo.get("schedule") or {}):
-            builds.append((key, partial(scheduled_number, key, values, algo, known)))
+        for key, values in by_key(algo.get("schedule") or {}, known):
+            if values != {} or key not in known:
+                builds.append((key, partial(scheduled_number, key, values, algo, known)))
         for key, cls in known.items():
             section = dotted.lookup(key, algo)
             if is_schedule(section) and number_fault(cls, field_of(key), section.get("start")) is None:
@@ -120,6 +127,8 @@ class Schedules(nn.Module):
         for key, number in self.numbers.items():
             read_between_updates = not key.startswith("buffer.")
             self.register_buffer(key.replace(".", "/"), number.value, persistent=read_between_updates)
+            if isinstance(number.shape, TorchSchedule):
+                self.add_module(f"{key.replace('.', '/')}_scheduler", number.shape)
 
     def applied(self, algo: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a copy of the section `algo` in which the numbers are scheduled."""
@@ -170,15 +179,28 @@ def scheduled_number(key: str, values: Any, algo: Mapping[str, Any], known: Mapp
     if key not in known:
         numbers = sorted(other for other in known if not is_schedule(dotted.lookup(other, algo)))
         raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(numbers)})")
-    if field_of(key).endswith("learning_rate"):
-        rate_key, rate_schedule = schedule_of_rate(key, algo)
-        if rate_schedule:
-            raise ConfigError(f"{path}: {rate_key}={rate_schedule} schedules it too; remove one of them")
-    ((name, settings),) = values.items()
     start = dotted.lookup(key, algo)
     if not isinstance(start, int | float):
         raise ConfigError(f"{path}: algo.{key} is {dotted.show(start)}; give it a number to start from")
-    return ScheduledNumber(start, parse(SHAPES[name], settings, f"{path}.{name}"), key, known[key], path)
+    fault = number_fault(known[key], field_of(key), start)
+    if fault is not None:
+        raise ConfigError(f"algo.{key}={dotted.show(start)}: {fault}")
+    return ScheduledNumber(start, shape_of(values, start, path), key, known[key], path)
+
+
+def shape_of(values: Any, start: float, path: str) -> Shape:
+    """Returns the shape of a schedule such as {"linear": {"end": 1.0}}. Raises ConfigError. path: of the schedule."""
+    if not isinstance(values, Mapping) or not values:
+        raise ConfigError(f"{path}={dotted.show(values)}: must be one of {', '.join(SHAPES)}, such as {EXAMPLE}")
+    if len(values) > 1:
+        names = ", ".join(values)
+        raise ConfigError(f"{path}: one schedule at a time, not {names}; {path}={{}} removes that of the preset")
+    ((name, settings),) = values.items()
+    if name in SHAPES:
+        return parse(SHAPES[name], settings, f"{path}.{name}")
+    if path.endswith(LEARNING_RATE):
+        return TorchSchedule(start, name, settings, path)
+    raise ConfigError(f"{path}.{name}={dotted.show(settings)}: must be one of {', '.join(SHAPES)}, such as {EXAMPLE}")
 
 
 def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
@@ -188,7 +210,7 @@ def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) 
     between which it changes linearly. A piecewise schedule keeps its earlier points. A schedule of another shape is
     replaced.
     """
-    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
+    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {}, schedulable(algo))))
     for key, new in changes.items():
         shape = schedule.get(key, {}).get("piecewise", {"values": [], "at": []})
         first_step, _ = new[0]
@@ -201,31 +223,16 @@ def changed_at(algo: Mapping[str, Any], changes: Mapping[str, Sequence[Point]]) 
     return schedule
 
 
-def schedule_of_rate(key: str, algo: Mapping[str, Any]) -> tuple[str, Any]:
-    """Returns key and value of the `lr_schedule` of a learning rate: that of the innermost section that has one."""
-    found: tuple[str, Any] = ("algo.lr_schedule", None)
-    home: Any = algo
-    path = "algo"
-    for part in key.split("."):
-        if home.get("lr_schedule") is not None:
-            found = (f"{path}.lr_schedule", home["lr_schedule"])
-        home = home[part]
-        path = f"{path}.{part}"
-    return found
-
-
-def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+def by_key(schedules: Mapping[str, Any], known: Collection[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the dotted key of each hyperparameter with its schedule, such as ("advantage.gae_lambda", {"linear":
-    {"end": 1.0}})."""
+    {"end": 1.0}}), or {} for none. known: keys of numbers that may change; other keys are yielded as they are."""
     for name, values in schedules.items():
         key = f"{prefix}{name}"
-        if isinstance(values, Mapping) and len(values) == 1 and {*values} <= {*SHAPES}:
-            yield key, values
-        elif isinstance(values, Mapping) and values and not {*values} & {*SHAPES}:
-            yield from by_key(values, f"{key}.")
+        is_section = key not in known and any(other.startswith(f"{key}.") for other in known)
+        if is_section and isinstance(values, Mapping):
+            yield from by_key(values, known, f"{key}.")
         else:
-            shapes = ", ".join(SHAPES)
-            raise ConfigError(f"algo.schedule.{key}={values}: must be one of {shapes}, such as {{linear: {{end: 0}}}}")
+            yield key, values
 
 
 def schedulable(algo: Mapping[str, Any]) -> dict[str, type]:

@@ -179,7 +179,8 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
     if len(runs) > 1:
         raise ConfigError(f"kind=pbt: trains in one environment, not in {', '.join(runs)}")
     for word in next(iter(runs.values())):
-        if word.startswith(SCHEDULE):
+        removes = word.startswith(f"{SCHEDULE}.") and word.endswith("={}")  # that of a preset
+        if word.startswith(SCHEDULE) and not removes:
             raise ConfigError(f"{word}: kind=pbt writes {SCHEDULE} itself")
     if not 2 <= cfg.trials <= FRESH:
         raise ConfigError(f"trials={cfg.trials}: kind=pbt needs a population of 2 to {FRESH}")

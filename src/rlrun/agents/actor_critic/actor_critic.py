@@ -44,7 +44,6 @@ class ActorCritic(Agent):
         policy_delay: PositiveInt
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         critic: Annotated[dict[str, object], Part("critic")]
         action_gradient: Annotated[dict[str, object], Part("action_gradient")]
         noise: Annotated[dict[str, object], Part("noise")]

@@ -54,7 +54,6 @@ class MDQ(Agent):
         distill_noise: Scheduled[NonNegativeFloat]
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         critic: Annotated[dict[str, object], Part("critic")]
         entropy: Annotated[dict[str, object], Part("entropy")]
 
@@ -69,8 +68,8 @@ class MDQ(Agent):
         self.actor = AutoregressiveValues(parts.torso("actor", inputs=("obs", "action"), members=dims), dims, cfg.bins)
         entropy = resolve_target_entropy(cfg.entropy, MultiDiscrete([cfg.bins] * dims))
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target_entropy(dims, cfg.bins))
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -84,8 +83,6 @@ class MDQ(Agent):
         return action, {}
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.actor_optim.tick(ctx.progress)
-        self.critic_optim.tick(ctx.progress)
         next_noise = self.update_noise.uniform(*batch["action"].shape, self.cfg.bins)
         members = self.ensemble.draw_members(self.update_noise)
         metrics, priority = self.update_critic(batch, next_noise, members)

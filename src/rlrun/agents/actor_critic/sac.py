@@ -43,9 +43,9 @@ class SAC(ActorCritic):
         self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, target_entropy)
         self.entropy_reward = parts.part("entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg)
         self.num_next_steps = self.entropy_reward.num_next_steps
-        options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        max_grad_norm = cfg.max_grad_norm
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, max_grad_norm=max_grad_norm)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, max_grad_norm=max_grad_norm)
 
     def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, Any]:
         """Returns the actor, the critics, and the default target entropy: minus the number of action dimensions (arXiv
@@ -63,8 +63,6 @@ class SAC(ActorCritic):
         return self.noise.add(action, carry, self.act_noise)
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.actor_optim.tick(ctx.progress)
-        self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
         batch = self.entropy_reward.within(batch, self.actor, self.entropy.alpha, self.update_noise)
         members = self.ensemble.draw_members(self.update_noise)

@@ -58,7 +58,6 @@ class TAAC(Agent):
         target_every: PositiveInt
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         max_grad_norm: PositiveFloat | None
         advantage_clip: Range | None
         max_repeats: PositiveInt | None
@@ -89,9 +88,9 @@ class TAAC(Agent):
         self.switch_entropy: EntropyCoefficient = registry.build(
             "entropy", switch_entropy, default_target(Discrete(2)), path="algo.switch_entropy"
         )
-        options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        max_grad_norm = cfg.max_grad_norm
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, max_grad_norm=max_grad_norm)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, max_grad_norm=max_grad_norm)
         self.advantage_range = cfg.advantage_clip or (-float("inf"), float("inf"))
         self.max_repeats = cfg.max_repeats or float("inf")
         self.act_noise = parts.stream("act")
@@ -161,8 +160,6 @@ class TAAC(Agent):
         return tau[:, : self.dims], extras
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.actor_optim.tick(ctx.progress)
-        self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, batch["mask"].numel(), self.dims)
         switch_noise = self.update_noise.uniform(*batch["mask"].shape)
         batch = batch | {"weight": batch["mask"] * batch["weight"]}

@@ -36,8 +36,8 @@ class TD3(ActorCritic):
         self.target_every = cfg.target_every or cfg.policy_delay
         self.target_actor = Target(self.actor, cfg.tau)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
 
     @policy
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -47,8 +47,6 @@ class TD3(ActorCritic):
         return self.noise.add(action, carry, self.act_noise)
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.actor_optim.tick(ctx.progress)
-        self.critic_optim.tick(ctx.progress)
         noise = self.update_noise.normal(*batch["action"].shape)
         members = self.ensemble.draw_members(self.update_noise)
         metrics, priority = self.update_critic(batch, noise, members)

@@ -33,7 +33,6 @@ class BC(Agent):
     class Config:
         policy: Literal["stochastic", "deterministic"]
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
 
@@ -50,7 +49,6 @@ class BC(Agent):
             raise ConfigError("algo.policy=deterministic: is for Box actions with finite bounds")
         self.optim = Optim(
             self.actor.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay, max_grad_norm=cfg.max_grad_norm,
-            schedule=cfg.lr_schedule,
         )  # fmt: skip
         self.act_noise = parts.stream("act")
 
@@ -64,7 +62,6 @@ class BC(Agent):
         return dist.sample(dist.noise(self.act_noise)), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        self.optim.tick(ctx.progress)
         return self.update_actor(batch)
 
     @kernel

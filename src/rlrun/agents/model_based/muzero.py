@@ -62,7 +62,6 @@ class MuZero(Agent):
         reward_coef: PositiveFloat
         gradient_scale: PositiveFraction
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
         tau: PositiveFraction
@@ -81,7 +80,7 @@ class MuZero(Agent):
         self.target = Target(self.model, cfg.tau)
         self.optim = Optim(
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay,
-            max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule,
+            max_grad_norm=cfg.max_grad_norm,
         )  # fmt: skip
         self.discount = cfg.gamma
         if cfg.two_player:
@@ -123,7 +122,6 @@ class MuZero(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
-        self.optim.tick(ctx.progress)
         batch = batch | {"action": self.unrolled_actions(batch)}
         policy, value = self.reanalyzed(batch)
         metrics, error = self.update_model(batch, policy, value)

@@ -51,7 +51,6 @@ class IQL(Agent):
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
         value_learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
 
     cfg: Config
 
@@ -62,7 +61,7 @@ class IQL(Agent):
         self.critic = Value(torso, cfg.members)
         self.target_critic = Target(self.critic, cfg.tau)
         self.value = Value(parts.torso("critic"))
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
         self.value_optim = Optim(self.value.parameters(), cfg.value_learning_rate)
         self.act_noise = parts.stream("act")
@@ -75,7 +74,6 @@ class IQL(Agent):
         return dist.sample(dist.noise(self.act_noise)), {}
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.actor_optim.tick(ctx.progress)
         metrics, advantage = self.update_value(batch)
         metrics |= self.update_actor(batch, advantage)
         critic_metrics, priority = self.update_critic(batch)

@@ -34,9 +34,6 @@ class Gradients(StartsFresh, nn.Module):
         self.register_buffer("total", torch.zeros_like(optim.flat))
         self.register_buffer("count", optim.flat.new_zeros(()))
 
-    def tick(self, progress: float) -> None:
-        self.optim.tick(progress)
-
     def step(self, loss: Tensor) -> Tensor:
         """Accumulates the gradients of the loss and returns their global norm, as `Optim.step` does."""
         grads = self.optim.grads(loss)

@@ -55,7 +55,6 @@ class A2C(Agent):
         optimizer: Literal["adam", "rmsprop"]
         optimizer_eps: PositiveFloat
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         epochs: PositiveInt
         minibatch_size: Size | None
         num_minibatches: Size | None
@@ -83,7 +82,7 @@ class A2C(Agent):
         trained = [self.policy]
         if self.critic.in_policy_loss:
             trained.append(self.critic)
-        options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
+        options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm}
         self.optim = OPTIMIZERS[cfg.optimizer](nn.ModuleList(trained).parameters(), cfg.learning_rate, **options)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action))
@@ -107,14 +106,12 @@ class A2C(Agent):
         metrics = self.entropy.follow(self.policy, rollout)  # adjusts alpha, unless it is fixed
         data = self.advantages(rollout)
         metrics |= self.critic.explained_variance(data)
-        metrics |= self.critic.fit_first(data, self.minibatches, ctx.progress)
+        metrics |= self.critic.fit_first(data, self.minibatches)
         if self.critic.advantage_after_fit:
             data = self.advantages(rollout)
         data["advantage"] = self.advantage.normalise_rollout(data["advantage"], data["weight"])
         epochs: list[Metrics] = []
         for epoch in self.minibatches(data, self.cfg.epochs):
-            self.optim.tick(ctx.progress)
-            self.critic.start_epoch(ctx.progress)
             epochs.append(mean_metrics(self.update_minibatch(batch) | self.critic.fit_after(batch) for batch in epoch))
             if self.cfg.target_kl is None:
                 continue

@@ -81,12 +81,9 @@ class CriticUpdate(nn.Module):
             error = error.sum(-1)
         return masked_mean(error, weight)
 
-    def fit_first(self, data: Batch, epochs: Epochs, progress: float) -> Metrics:
+    def fit_first(self, data: Batch, epochs: Epochs) -> Metrics:
         """Trains the critic before the policy, if this part does so, and returns metrics."""
         return {}
-
-    def start_epoch(self, progress: float) -> None:
-        """Updates schedules at the start of every epoch of the policy. progress: 0 to 1 over the run."""
 
     def fit_after(self, batch: Batch) -> Metrics:
         """Trains the critic after the policy has learned from a minibatch, if this part does so."""
@@ -131,22 +128,16 @@ class OwnUpdate(CriticUpdate):
     class Config:
         optimizer: Literal["adam", "rmsprop"] | None
         learning_rate: Scheduled[PositiveFloat] | None
-        lr_schedule: dict[str, object] | None
         max_grad_norm: PositiveFloat | None
 
     def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
-        schedule_key = "algo.critic_update.lr_schedule"
-        if cfg.lr_schedule is None:
-            schedule_key = "algo.lr_schedule"
         self.optim = OPTIMIZERS[self.chosen("optimizer")](
             self.network.parameters(),
             self.chosen("learning_rate"),
             eps=agent.optimizer_eps,
             max_grad_norm=self.chosen("max_grad_norm"),
-            schedule=self.chosen("lr_schedule"),
-            schedule_key=schedule_key,
         )
 
     def chosen(self, key: str) -> Any:
@@ -166,9 +157,6 @@ class OwnUpdate(CriticUpdate):
 @register("critic_update", "split")
 class SplitUpdate(OwnUpdate):
     """A critic that learns from every minibatch, after the policy."""
-
-    def start_epoch(self, progress: float) -> None:
-        self.optim.tick(progress)
 
     def fit_after(self, batch: Batch) -> Metrics:
         return self.fit(batch)
@@ -191,10 +179,9 @@ class FirstUpdate(OwnUpdate):
         super().__init__(cfg, agent, parts, policy_torso, columns)
         self.advantage_after_fit = cfg.advantage_after_fit
 
-    def fit_first(self, data: Batch, epochs: Epochs, progress: float) -> Metrics:
+    def fit_first(self, data: Batch, epochs: Epochs) -> Metrics:
         fitted: list[Metrics] = []
         for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size):
-            self.optim.tick(progress)
             fitted.append(mean_metrics(self.fit(batch) for batch in epoch))
         return epoch_metrics(fitted)
 

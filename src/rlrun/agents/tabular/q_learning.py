@@ -16,7 +16,6 @@ from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move, random_argmax
 from rlrun.nested import index
-from rlrun.schedules.learning_rate import Schedule
 from rlrun.settings import Discounted, Fraction, PositiveFraction, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Spec
 
@@ -31,7 +30,6 @@ class QLearning(Agent):
     @config
     class Config(Discounted):
         learning_rate: Scheduled[PositiveFraction]
-        lr_schedule: dict[str, object]
         double: bool
         initial_value: float
         epsilon: Scheduled[Fraction]
@@ -52,9 +50,6 @@ class QLearning(Agent):
         self.register_buffer("q", torch.full(shape, cfg.initial_value))
         self.register_buffer("epsilon", torch.as_tensor(cfg.epsilon), persistent=False)
         self.register_buffer("rate", torch.as_tensor(cfg.learning_rate))  # the schedule's own tensor, if there is one
-        self.lr_schedule = None
-        if cfg.lr_schedule:
-            self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule)
         self.act_noise = parts.stream("act")
         self.coins = parts.stream("tables")
 
@@ -79,8 +74,6 @@ class QLearning(Agent):
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        if self.lr_schedule is not None:
-            self.rate.fill_(self.lr_schedule(ctx.progress))
         for t in range(len(rollout["reward"])):
             metrics = self.learn(index(rollout, t))
         return metrics

@@ -5,7 +5,7 @@ and n-step returns; `algo.critic` selects C51 or QR-DQN, and the number of criti
 combination of these options with C51 and prioritised replay is Rainbow (arXiv 1710.02298).
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from gymnasium.spaces import Discrete
@@ -47,7 +47,6 @@ class DQN(Agent):
     class Config(NStepReturns):
         learning_rate: Scheduled[PositiveFloat]
         optimizer_eps: PositiveFloat
-        lr_schedule: dict[str, object]
         double: bool
         dueling: bool
         noisy_std: PositiveFloat | None
@@ -77,8 +76,9 @@ class DQN(Agent):
         if cfg.noisy_std is not None:
             self.q = Noisy(self.q, cfg.noisy_std, cfg.noisy_layers)
         self.target_network = Target(self.q, cfg.tau)
-        options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
-        self.optim = Optim(self.q.parameters(), cfg.learning_rate, **options)
+        self.optim = Optim(
+            self.q.parameters(), cfg.learning_rate, eps=cfg.optimizer_eps, max_grad_norm=cfg.max_grad_norm
+        )
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -111,7 +111,6 @@ class DQN(Agent):
         return ()
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.optim.tick(ctx.progress)
         noise = [self.noise(self.update_noise) for _ in range(3)]  # one for each call of a network (sec. 3.1)
         members = self.ensemble.draw_members(self.update_noise)
         metrics, priority = self.update_q(batch, noise, members)

@@ -4,7 +4,7 @@ For discrete actions the policy that SAC's actor approximates is known: pi(a|s) 
 minimum of the critics as Q. Only the critics and alpha learn.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from gymnasium.spaces import Discrete
@@ -40,7 +40,6 @@ class SoftQ(Agent):
         tau: PositiveFraction
         target_every: PositiveInt
         learning_rate: Scheduled[PositiveFloat]
-        lr_schedule: dict[str, object]
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, object], Part("critic")]
         entropy: Annotated[dict[str, object], Part("entropy")]
@@ -57,8 +56,7 @@ class SoftQ(Agent):
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
         self.entropy_reward = parts.part("entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg)
         self.num_next_steps = self.entropy_reward.num_next_steps
-        options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
-        self.optim = Optim(self.critic.parameters(), cfg.learning_rate, **options)
+        self.optim = Optim(self.critic.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -76,7 +74,6 @@ class SoftQ(Agent):
         return Categorical(legal(q / self.entropy.temperature, obs))
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.optim.tick(ctx.progress)
         batch = self.entropy_reward.within(batch, self.distribution, self.entropy.alpha, self.update_noise)
         members = self.ensemble.draw_members(self.update_noise)
         metrics, priority = self.update_critic(batch, members)
