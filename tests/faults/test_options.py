@@ -39,7 +39,6 @@ HOSTS = {
     "buffer.prioritized": ["algo=dqn", "env=CartPole", "algo.buffer=prioritized"],
     "buffer.prioritized_hindsight": ["algo=dqn", "env=BitFlip", "algo.buffer=prioritized_hindsight"],
     "buffer.replay": ["algo=sac", "env=Pendulum"],
-    "loop.annealed": ["algo=neural_greedy", "env=LinearBandit", "algo.loop=annealed"],
     "loop.demonstrations": ["algo=ppo_demos", "env=DeepSea", "env.kwargs.size=4"],
     "loop.episodes": ["algo=vpg", "env=CartPole", "trainer.total_steps=320"],
     "loop.evolution": ["algo=cem", "env=CartPole"],
