@@ -1,4 +1,4 @@
-"""Every algorithm keeps its tensors on a simulated device: operations that CUDA would refuse fail here too."""
+"""Algorithms keep their tensors on a simulated device: operations that CUDA would refuse fail here too."""
 
 from itertools import compress
 from typing import Any
@@ -8,7 +8,7 @@ import pretended
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import BY_CLASS, toy, train
+from toys import BY_FAMILY, toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -26,7 +26,7 @@ UNSEEN = {"cma_es"}
 
 
 @pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")  # the simulated device is `meta`
-@pytest.mark.parametrize("algo", [one for one in BY_CLASS if one.values[0] not in UNSEEN])
+@pytest.mark.parametrize("algo", [one for one in BY_FAMILY if one.values[0] not in UNSEEN])
 def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_config(toy(algo, **{"trainer.engine": "eager"}))
     with pretended.device(monkeypatch) as device:
