@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from toys import toy
+from toys import put, toy
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.indexed import Indexed, dense, num_bytes
 from rlrun.types import Batch
 
@@ -130,3 +131,16 @@ def given_of(loop: Loop, ticks: int) -> list[Batch]:
         assert loop.batch is not None
         batches.append(loop.batch)
     return batches
+
+
+@pytest.mark.parametrize(
+    ("algo", "values"),
+    [
+        ("cem", {"name": "onpolicy", "rollout_steps": 4, "lag": 0}),
+        ("maml", {"name": "onpolicy", "rollout_steps": 4, "lag": 0}),
+        ("ppo", {"name": "evolution", "episodes": 1, "gamma": 1.0}),
+    ],
+)
+def test_loop_refuses_algorithms_that_learn_from_other_batches(algo: str, values: dict[str, Any], build: Build) -> None:
+    with pytest.raises(ConfigError, match=f"algo.loop={values['name']} is not supported by algo={algo}, which"):
+        build(put(toy(algo), {"algo.loop": values}))

@@ -9,6 +9,7 @@ from rlrun.agents.tabular.sarsa import SARSA
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
+from rlrun.loops.demonstrations import Demonstrations
 from rlrun.loops.meta import Meta
 from rlrun.loops.offline import Offline
 from rlrun.loops.offpolicy import OffPolicy
@@ -61,6 +62,13 @@ LSTM = {"sequence_length": 8, "burn_in": 0, "start": "stored"}
             "algo.loop.test_tasks=9: must be at most trainer.eval_episodes=8, because every task has an episode",
         ),
         (Meta, {"new_tasks": True, "test_tasks": 9}, META._replace(eval_episodes=0), None),
+        (Demonstrations, {}, Around("ppo_demos", "demonstrations", buffer="demos"), None),
+        (
+            Demonstrations,
+            {},
+            Around("ppo", "demonstrations"),
+            "algo.loop=demonstrations is not supported by algo=ppo, which has no algo.buffer=demos",
+        ),
         (SARSA, {}, Around("sarsa", "onpolicy"), None),
         (
             SARSA,

@@ -5,6 +5,7 @@ demonstrations are appended to the rollout as additional time lines. The counter
 """
 
 import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rlrun.errors import ConfigError
 from rlrun.indexed import dense
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.nested import index, joined, mapped
-from rlrun.settings import register
+from rlrun.settings import Around, register
 from rlrun.types import Batch, Context, Metrics
 
 
@@ -40,6 +41,12 @@ class Demonstrations(OnPolicy):
         if cfg.supplementary and not Path(cfg.supplementary).is_dir():
             line = "algo.buffer.supplementary=%s: there is no such folder yet; it is searched once it exists"
             logging.getLogger(__name__).warning(line, cfg.supplementary)
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        yield from super().requires(own, around)
+        if around.buffer != "demos":
+            yield f"algo.loop={around.loop} is not supported by algo={around.algo}, which has no algo.buffer=demos"
 
     def begin(self) -> None:
         super().begin()

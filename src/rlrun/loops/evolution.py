@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlrun.core.agent import Agent
 from rlrun.core.collector import check_ends
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.settings import Fraction, Size, config, register
 from rlrun.types import Metrics, PopulationBatch
 
@@ -28,6 +30,9 @@ class Evolution(Loop):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
+        if type(self.agent).ask is Agent.ask:
+            why = "which proposes no parameter vectors"
+            raise ConfigError(f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, {why}")
         self.params: Tensor | None = None  # [members, P], the current generation
         self.fitness = torch.zeros(0, device=self.env.device)  # [members], sum of returns so far / episodes
         self.jobs: list[int] = []  # the number of the trial that each environment runs, or -1 if none is left

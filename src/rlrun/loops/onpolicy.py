@@ -6,7 +6,10 @@ from typing import Any
 import torch
 
 from rlrun.buffers.rollout import Rollout, check_fits, packed, unpacked
+from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.loops.adaptation import MetaAgent
 from rlrun.settings import NonNegativeInt, PositiveInt, config, register
 from rlrun.types import Batch, Context, Metrics
 
@@ -29,6 +32,9 @@ class OnPolicy(Loop):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
+        if type(self.agent).ask is not Agent.ask or isinstance(self.agent, MetaAgent):
+            why = "which learns from parameter vectors or tasks, not from rollouts"
+            raise ConfigError(f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, {why}")
         setting, steps = self.shortest_rollout()
         if self.cfg.lag:
             setting += f", algo.loop.lag={self.cfg.lag}"
