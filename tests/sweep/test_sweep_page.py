@@ -96,14 +96,14 @@ def test_diverged_trial_stands_at_the_edge_of_the_axis(found: Stored) -> None:
 def test_rungs_show_curves_that_end_where_trials_paused(found: Stored, pictures: dict[str, Picture]) -> None:
     (panel,) = pictures["rungs"].panels
     assert list(panel.x.ticks) == STEPS and panel.x.log
-    ends = {mark.place: mark.x[-1] for mark in panel.marks}
-    looks = {mark.place: mark.look for mark in panel.marks}
+    ends = {mark.index: mark.x[-1] for mark in panel.marks}
+    looks = {mark.index: mark.look for mark in panel.marks}
     for one in standings(found.trials):
         if one.rung is not None:
             assert ends[one.number] == STEPS[one.rung]
             assert (looks[one.number] == "paused") == (one.rung < 2)
     trial = found.trials.trials[found.trials.winner or 0]
-    assert looks[trial.number] == "winner" and panel.marks[-1].place == trial.number, "it is drawn last"
+    assert looks[trial.number] == "winner" and panel.marks[-1].index == trial.number, "it is drawn last"
     steps, values = figures.curve(trial, "HalfCheetah", STEPS)
     assert steps.tolist() == [*range(EVERY, STEPS[-1] + 1, EVERY)] and values.shape == (2, 100)
 

@@ -113,9 +113,9 @@ class GridProgress:
         for job in jobs:
             shared &= set(job.words)
         self.jobs: list[GridJob] = []
-        for place, (job, command) in enumerate(zip(jobs, commands, strict=True), start=1):
+        for index, (job, command) in enumerate(zip(jobs, commands, strict=True), start=1):
             own = [word for word in job.words if word not in shared] or job.words
-            self.jobs.append(GridJob(f"job {place} of {len(jobs)}", printable(" ".join(own)), command))
+            self.jobs.append(GridJob(f"job {index} of {len(jobs)}", printable(" ".join(own)), command))
         self._started = time.monotonic()
         self._speed = 0.0  # jobs per second of one worker, as last measured
 

@@ -78,8 +78,8 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
         for name, value in tree.items():
             yield from refused(value, f"{key}.{name}".lstrip("."))
     elif isinstance(tree, list):
-        for place, value in enumerate(tree):
-            yield from refused(value, f"{key}.{place}")
+        for index, value in enumerate(tree):
+            yield from refused(value, f"{key}.{index}")
     elif isinstance(tree, str) and "${" in REFERENCE.sub(" ", ESCAPED.sub(" ", tree)):
         yield f"{key}: {show(tree)} is not allowed; write the value itself, or refer to one, like ${{algo.gamma}}"
 
@@ -99,8 +99,8 @@ def not_plain(tree: Any, key: str = "") -> Iterator[str]:
         for name, value in tree.items():
             yield from not_plain(value, f"{key}.{name}".lstrip("."))
     elif isinstance(tree, list):
-        for place, value in enumerate(tree):
-            yield from not_plain(value, f"{key}.{place}")
+        for index, value in enumerate(tree):
+            yield from not_plain(value, f"{key}.{index}")
     elif tree is not None and not isinstance(tree, bool | int | float | str):
         yield f"{key}: {tree}: must be a number, a text, true, false or null"
 

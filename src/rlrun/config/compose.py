@@ -332,7 +332,7 @@ class Composer:
         """
         group = chosen.partition("/")[0]
         parts = found.files
-        for place, part in enumerate(parts):
+        for index, part in enumerate(parts):
             path = f"{part.config_path}"
             file = self.contents.of_user(path)
             if file is None or not path.startswith(f"{group}/") or not sources.is_whole(path):
@@ -345,7 +345,7 @@ class Composer:
                 found_faults = [*faults(values, tree)]
             if path == chosen:
                 later = []
-                for other in parts[place + 1 :]:
+                for other in parts[index + 1 :]:
                     if f"{other.config_path}".startswith(f"{group}/"):
                         later.append(other)
                 found_faults += effects.replaced(values, self._files.merged(later))
@@ -470,10 +470,10 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     """
     *sections, name = key.split(".")
     home = tree
-    for place, section in enumerate(sections):
+    for index, section in enumerate(sections):
         inner = _referred(home.get(section), tree)
         if isinstance(inner, list):
-            whole = ".".join(sections[: place + 1])
+            whole = ".".join(sections[: index + 1])
             raise ConfigError(f"{key}: {whole} is a list; set the whole list, as in {whole}={dotted.show(inner)}")
         if not isinstance(inner, dict):
             inner = {}

@@ -87,8 +87,8 @@ def _not_plain(value: object, key: str) -> Iterator[str]:
                 yield f"{key}{name}: a key must be a name"
             yield from _not_plain(item, f"{key}{name}.")
     elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _not_plain(item, f"{key}{place}.")
+        for index, item in enumerate(value):
+            yield from _not_plain(item, f"{key}{index}.")
     elif isinstance(value, str):
         if "${" in OWN_VALUE.sub("", value):
             yield f"{key.rstrip('.')}: {value}: may only refer to a value, like ${{algo.gamma}}"

@@ -46,10 +46,10 @@ class Series:
 
     def at(self, step: float) -> float:
         """Returns the score of the last evaluation up to `step`, or NaN before the first evaluation."""
-        place = int(np.searchsorted(self.steps, step, "right")) - 1
-        if place < 0:
+        index = int(np.searchsorted(self.steps, step, "right")) - 1
+        if index < 0:
             return float("nan")
-        return float(self.values[place])
+        return float(self.values[index])
 
     @property
     def ended(self) -> bool:
@@ -327,7 +327,7 @@ def _overlapping(series: list[Series]) -> list[Series]:
     last = np.array([one.steps[-1] for one in series])
     together = (first <= last[:, None]) & (last[:, None] <= last)  # [i, j]: run j covers the end of run i
     sizes = together.sum(1)
-    chosen = max(range(len(series)), key=lambda place: (sizes[place], last[place]))
+    chosen = max(range(len(series)), key=lambda index: (sizes[index], last[index]))
     return [one for one, inside in zip(series, together[chosen], strict=True) if inside]
 
 

@@ -32,7 +32,7 @@ RUNS = "runs"  # one dot for each run
 POINT = "point"  # a marker
 DOT = "dot"  # a dot with its values as text
 NAME = "name"  # the name of a row
-LABEL = "label"  # a text at a place
+LABEL = "label"  # a text at a point of the panel
 KINDS = (BAND, SINGLE, MEAN, BAR, LINE, RUNS, DOT, POINT, NAME, LABEL)
 
 
@@ -41,7 +41,7 @@ class Mark:
     """Something drawn for one method."""
 
     kind: str
-    place: int  # index of the method
+    index: int  # of the method (in sweeps, of the trial or the colour), which decides colour, dashes and marker
     x: Array
     y: Array
     ends: tuple[Array, Array] | None = None  # interval of a curve, which the page shows next to the pointer
@@ -119,10 +119,10 @@ def _overview(comparison: Comparison) -> list[Panel]:
     panels = []
     for title, statistic, scores in columns:
         marks = []
-        for place, name in enumerate(comparison.methods):
+        for index, name in enumerate(comparison.methods):
             strata = comparison.strata(name, scores)
             centre = float(statistic(np.hstack(strata)))
-            marks += estimate(place, place, name, centre, interval(strata, statistic))
+            marks += estimate(index, index, name, centre, interval(strata, statistic))
         panels.append(_table(title, marks, len(comparison.methods)))
     return panels
 
@@ -133,34 +133,34 @@ def _curves(comparison: Comparison) -> list[Panel]:
     for env in comparison.envs:
         marks = []
         for cell in comparison.on(env):
-            place = comparison.methods.index(cell.method)
-            marks += _curve(place, cell.grid, cell.centre, *cell.band)
-            marks.append(Mark(POINT, place, cell.grid[-1:], cell.centre[-1:]))
+            index = comparison.methods.index(cell.method)
+            marks += _curve(index, cell.grid, cell.centre, *cell.band)
+            marks.append(Mark(POINT, index, cell.grid[-1:], cell.centre[-1:]))
             if len(cell.counted) > 1:
-                marks.append(Mark(MEAN, place, cell.grid, cell.curves.mean(0)))
+                marks.append(Mark(MEAN, index, cell.grid, cell.curves.mean(0)))
             if singles:
-                marks += _singles(place, cell)
+                marks += _singles(index, cell)
         panels.append(_plane(env, marks))
     return panels
 
 
-def _curve(place: int, x: Array, y: Array, low: Array, high: Array) -> list[Mark]:
+def _curve(index: int, x: Array, y: Array, low: Array, high: Array) -> list[Mark]:
     """Returns a line and its interval: a band, or a bar if the line has only one point. A NaN interval is left out."""
-    line = Mark(LINE, place, x, y, (low, high))
+    line = Mark(LINE, index, x, y, (low, high))
     if not np.isfinite(low).all():
         return [line]
     if len(x) == 1:
-        return [Mark(BAR, place, x.repeat(2), np.hstack([low, high])), line]
-    return [Mark(BAND, place, np.hstack([x, x[::-1]]), np.hstack([low, high[::-1]])), line]
+        return [Mark(BAR, index, x.repeat(2), np.hstack([low, high])), line]
+    return [Mark(BAND, index, np.hstack([x, x[::-1]]), np.hstack([low, high[::-1]])), line]
 
 
-def _singles(place: int, cell: Cell) -> Iterator[Mark]:
+def _singles(index: int, cell: Cell) -> Iterator[Mark]:
     for one in cell.series:
         every = max(1, len(one.steps) // cell.points)
         kind = SINGLE
         if len(one.steps) == 1:
             kind = RUNS
-        yield Mark(kind, place, one.steps[::every], one.values[::every])
+        yield Mark(kind, index, one.steps[::every], one.values[::every])
 
 
 def _final(comparison: Comparison) -> list[Panel]:
@@ -169,17 +169,17 @@ def _final(comparison: Comparison) -> list[Panel]:
         marks = []
         cells = comparison.on(env)
         for row, cell in enumerate(cells):
-            place = comparison.methods.index(cell.method)
-            marks += estimate(row, place, cell.method, float(iqm(cell.final)), cell.final_interval)
-            marks.append(Mark(RUNS, place, cell.final, np.full(len(cell.final), row + 0.8)))
+            index = comparison.methods.index(cell.method)
+            marks += estimate(row, index, cell.method, float(iqm(cell.final)), cell.final_interval)
+            marks.append(Mark(RUNS, index, cell.final, np.full(len(cell.final), row + 0.8)))
         panels.append(_table(env, marks, len(cells)))
     return panels
 
 
 def _profiles(comparison: Comparison) -> Panel:
     marks = []
-    for place, name in enumerate(comparison.methods):
-        marks += _curve(place, THRESHOLDS, *comparison.profiles[name])
+    for index, name in enumerate(comparison.methods):
+        marks += _curve(index, THRESHOLDS, *comparison.profiles[name])
     return Panel("", in_order(marks), axis([0, 1], margin=0.0), axis([0, 1], margin=0.02))
 
 
@@ -193,16 +193,16 @@ def _improvements(comparison: Comparison) -> Panel:
     return Panel("", in_order(marks), half, downwards(len(pairs)), len(pairs))
 
 
-def estimate(row: int, place: int, name: str, centre: float, ends: tuple[Array | float, Array | float]) -> list[Mark]:
+def estimate(row: int, index: int, name: str, centre: float, ends: tuple[Array | float, Array | float]) -> list[Mark]:
     """Returns the marks of a row: a name in the upper half, and a marker on its interval in the lower half."""
     low, high = map(float, ends)
     height = np.array([row + 0.62])
-    marks = [Mark(NAME, place, np.empty(0), height, text=name)]
+    marks = [Mark(NAME, index, np.empty(0), height, text=name)]
     text = f"{name}: {short(centre, 4)} (too few runs for an interval)"
     if math.isfinite(low):
         text = f"{name}: {short(centre, 4)} ({short(low, 4)} to {short(high, 4)})"
-        marks.append(Mark(BAR, place, np.array([low, high]), height.repeat(2)))
-    return [*marks, Mark(POINT, place, np.array([centre]), height, text=text)]
+        marks.append(Mark(BAR, index, np.array([low, high]), height.repeat(2)))
+    return [*marks, Mark(POINT, index, np.array([centre]), height, text=text)]
 
 
 def _table(title: str, marks: list[Mark], rows: int) -> Panel:
@@ -247,7 +247,7 @@ def _ticks(low: float, high: float, count: int) -> list[float]:
         step = power * factor
         if (high - low) / step <= count:
             break
-    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [step * multiple for multiple in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:

@@ -6,9 +6,9 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def printable(text: str) -> str:
     """Returns `text` with control characters, text direction marks and lone surrogates replaced."""
     letters = list(text)
-    for place, letter in enumerate(letters):
+    for index, letter in enumerate(letters):
         if not letter.isprintable():
-            letters[place] = REPLACEMENT
+            letters[index] = REPLACEMENT
     return "".join(letters)
 
 

@@ -6,8 +6,8 @@
   const MOST = 8; // maximum number of methods in the tip: those nearest to the pointer
   const COLOURS = 8; // number of colours in page.css
 
-  const shown = (place) => {
-    const box = document.getElementById(`m${place}`);
+  const shown = (index) => {
+    const box = document.getElementById(`m${index}`);
     return box === null || box.checked;
   };
 
@@ -27,14 +27,14 @@
     return ys[after - 1] + part * (ys[after] - ys[after - 1]);
   };
 
-  const visible = (panel) => panel.curves.filter(([place]) => shown(place));
+  const visible = (panel) => panel.curves.filter(([index]) => shown(index));
 
   // Returns the rows of the tip: the shown methods whose values at step x are nearest to y = height, the highest first.
   const rows = (panel, x, height) => {
     const found = [];
-    for (const [place, xs, ys, low, high] of visible(panel)) {
+    for (const [index, xs, ys, low, high] of visible(panel)) {
       const y = at(xs, ys, x);
-      if (y !== null) found.push({ place, y, low: at(xs, low, x), high: at(xs, high, x) });
+      if (y !== null) found.push({ index, y, low: at(xs, low, x), high: at(xs, high, x) });
     }
     found.sort((a, b) => Math.abs(a.y - height) - Math.abs(b.y - height));
     const near = found.slice(0, MOST);
@@ -50,12 +50,12 @@
 
   const fill = (panel, x, height) => {
     const table = document.createElement("table");
-    for (const { place, y, low, high, near } of rows(panel, x, height)) {
+    for (const { index, y, low, high, near } of rows(panel, x, height)) {
       const row = table.insertRow();
       if (near) row.className = "near";
-      const name = cell(row, "th", methods[place]);
+      const name = cell(row, "th", methods[index]);
       const dot = document.createElement("i");
-      dot.className = `c${place % COLOURS}`;
+      dot.className = `c${index % COLOURS}`;
       name.prepend(dot);
       cell(row, "td", number(y));
       cell(row, "td", low === null ? "too few runs" : `${number(low)} to ${number(high)}`);
@@ -65,6 +65,7 @@
     tip.replaceChildren(head, table);
   };
 
+  // `scale` returns the value at a fraction of the way from low to high, `share` the fraction of a value.
   const scale = ([low, high], share) => low + share * (high - low);
   const share = ([low, high], value) => (value - low) / (high - low);
   const along = ({ x, log }, step) => (log ? share(x.map(Math.log), Math.log(step)) : share(x, step));

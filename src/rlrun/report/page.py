@@ -74,7 +74,7 @@ class Report:
             mixtures=tables.mixtures(self.comparison),
             conditions=tables.conditions(self.comparison),
             pictures=panels,
-            swatches=[Markup(svg.swatch(place)) for place in range(len(methods))],
+            swatches=[Markup(svg.swatch(index)) for index in range(len(methods))],
             tables={table.name: table for table in found},
             states={state: states.count(state) for state in dict.fromkeys(states)},
         )

@@ -120,17 +120,17 @@ def _panel(axis: Any, panel: Panel) -> None:
 
 
 def _look(mark: Mark) -> dict[str, object]:
-    look = {"color": COLOURS[mark.place % len(COLOURS)], **LOOKS[mark.kind]}
+    look = {"color": COLOURS[mark.index % len(COLOURS)], **LOOKS[mark.kind]}
     if mark.kind == LINE:
-        look["linestyle"] = _dash(mark.place)
+        look["linestyle"] = _dash(mark.index)
     if mark.kind == POINT:
-        look["marker"] = MARKERS[mark.place % len(MARKERS)]
+        look["marker"] = MARKERS[mark.index % len(MARKERS)]
     return look
 
 
-def _dash(place: int) -> object:
+def _dash(index: int) -> object:
     """Returns the line style of a method for matplotlib. Its unit is the line width, so pixels are divided by 2."""
-    dash = DASHES[place % len(DASHES)]
+    dash = DASHES[index % len(DASHES)]
     if not dash:
         return "-"
     return 0, [part / 2 for part in dash]
@@ -138,12 +138,12 @@ def _dash(place: int) -> object:
 
 def _handles(names: Sequence[str]) -> list[Line2D]:
     handles = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         look: Any = {
-            "color": COLOURS[place % len(COLOURS)],
-            "marker": MARKERS[place % len(MARKERS)],
+            "color": COLOURS[index % len(COLOURS)],
+            "marker": MARKERS[index % len(MARKERS)],
             "markersize": 5,
-            "linestyle": _dash(place),
+            "linestyle": _dash(index),
             "linewidth": 1.8,
         }
         handles.append(Line2D([], [], label=name, **look))

@@ -45,14 +45,14 @@ SHAPES = {
 
 def shapes() -> str:
     """Returns the definitions of the markers, which a page needs once."""
-    paths = "".join(f'<path id="k{place}" d="{SHAPES[name]}"/>' for place, name in enumerate(MARKERS))
+    paths = "".join(f'<path id="k{index}" d="{SHAPES[name]}"/>' for index, name in enumerate(MARKERS))
     return f'<svg class="unseen" aria-hidden="true"><defs>{paths}</defs></svg>'
 
 
-def swatch(place: int) -> str:
+def swatch(index: int) -> str:
     """Returns line and marker of a method, for legends."""
-    inside = f'<path class="line" d="M0 7H34"{_dash(place)}/>{_marker(place, "17", "7")}'
-    return f'<svg class="swatch {_look(place)}" width="34" height="14" aria-hidden="true">{inside}</svg>'
+    inside = f'<path class="line" d="M0 7H34"{_dash(index)}/>{_marker(index, "17", "7")}'
+    return f'<svg class="swatch {_look(index)}" width="34" height="14" aria-hidden="true">{inside}</svg>'
 
 
 def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str:
@@ -95,7 +95,7 @@ def readings(panel: Panel, label: str) -> dict[str, object]:
     for mark in panel.marks:
         if mark.ends is not None:
             steps = [round(step, 3) for step in mark.x.tolist()]
-            curves.append([mark.place, steps, *map(_numbers, (mark.y, *mark.ends))])
+            curves.append([mark.index, steps, *map(_numbers, (mark.y, *mark.ends))])
     return {
         "label": label,
         "x": [panel.x.low, panel.x.high],
@@ -116,12 +116,12 @@ def _number(value: float) -> float | None:
     return float(f"{value:.6g}")
 
 
-def _look(place: int, more: str = "") -> str:
-    return f"c{place % len(COLOURS)} m{place} {more}".rstrip()
+def _look(index: int, more: str = "") -> str:
+    return f"c{index % len(COLOURS)} m{index} {more}".rstrip()
 
 
-def _dash(place: int) -> str:
-    dash = " ".join(map(str, DASHES[place % len(DASHES)]))
+def _dash(index: int) -> str:
+    dash = " ".join(map(str, DASHES[index % len(DASHES)]))
     if not dash:
         return ""
     return f' stroke-dasharray="{dash}"'
@@ -138,8 +138,8 @@ def _path(mark: Mark, panel: Panel) -> str:
         path += "z"
     dash = ""
     if mark.kind == LINE:
-        dash = _dash(mark.place)
-    look = f"{mark.kind} {_look(mark.place, mark.look)}"
+        dash = _dash(mark.index)
+    look = f"{mark.kind} {_look(mark.index, mark.look)}"
     if mark.text:  # a wider path that is not seen makes it easy to point at a thin one
         return f'<g class="{look}"><path class="grab" d="{path}"/><path d="{path}"{dash}/>{_title(mark)}</g>'
     return f'<path class="{look}" d="{path}"{dash}/>'
@@ -155,23 +155,23 @@ def _title(mark: Mark) -> str:
 def _dot(mark: Mark, panel: Panel) -> str:
     x = _across(panel, float(mark.x[0]))
     y = _down(panel, float(mark.y[0]))
-    return f'<circle class="dot {_look(mark.place, mark.look)}" cx="{x}" cy="{y}" r="3">{_title(mark)}</circle>'
+    return f'<circle class="dot {_look(mark.index, mark.look)}" cx="{x}" cy="{y}" r="3">{_title(mark)}</circle>'
 
 
 def _point(mark: Mark, panel: Panel) -> str:
-    marker = _marker(mark.place, _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0])))
-    return f'<g class="point {_look(mark.place, mark.look)}">{marker}{_title(mark)}</g>'
+    marker = _marker(mark.index, _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0])))
+    return f'<g class="point {_look(mark.index, mark.look)}">{marker}{_title(mark)}</g>'
 
 
-def _marker(place: int, x: str, y: str) -> str:
-    return f'<use href="#k{place % len(MARKERS)}" x="{x}" y="{y}"/>'
+def _marker(index: int, x: str, y: str) -> str:
+    return f'<use href="#k{index % len(MARKERS)}" x="{x}" y="{y}"/>'
 
 
 def _text(mark: Mark, panel: Panel) -> str:
     y = _down(panel, float(mark.y[0]))
     text = escape(label(mark.text))
     if mark.kind == NAME:
-        return f'<text class="name m{mark.place}" x="2" y="{y}" dy="-8">{text}</text>'
+        return f'<text class="name m{mark.index}" x="2" y="{y}" dy="-8">{text}</text>'
     return f'<text class="label {mark.look}" x="{_across(panel, float(mark.x[0]))}" y="{y}" dy="4">{text}</text>'
 
 

@@ -40,9 +40,9 @@ class ReportTable:
     def shown(self) -> "ReportTable":
         """The table without empty columns."""
         columns = list(zip(*self.rows, strict=True))
-        kept = [place for place, cells in enumerate(columns) if set(cells) != {""}]
-        header = [self.header[place] for place in kept]
-        rows = [[row[place] for place in kept] for row in self.rows]
+        kept = [index for index, cells in enumerate(columns) if set(cells) != {""}]
+        header = [self.header[index] for index in kept]
+        rows = [[row[index] for index in kept] for row in self.rows]
         return replace(self, header=header, rows=rows, numeric=[kept.index(p) for p in self.numeric if p in kept])
 
     def save(self, folder: Path) -> None:

@@ -96,8 +96,8 @@ def lines(event: Event, trials: Trials) -> Iterator[str]:
     match event["event"]:
         case "asked":
             first = len(trials) - len(event["values"])
-            for place, values in enumerate(event["values"]):
-                yield printable(f"trial {first + place}: {_values(values)}")
+            for index, values in enumerate(event["values"]):
+                yield printable(f"trial {first + index}: {_values(values)}")
         case "promoted":
             yield f"train on: {_names(event)}"
         case "exploited":

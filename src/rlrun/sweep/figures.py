@@ -178,9 +178,9 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
     for rank, one in enumerate(best):
         assert one.score is not None
         height = [MISSING] * len(keys)
-        for place, (key, searched) in enumerate(zip(keys, ranges, strict=True)):
+        for index, (key, searched) in enumerate(zip(keys, ranges, strict=True)):
             if key in one.trial.values:
-                height[place] = searched.position(one.trial.values[key]) + _jitter(one.number, searched)
+                height[index] = searched.position(one.trial.values[key]) + _jitter(one.number, searched)
         height.append(float(last.share(one.score)))
         look = next(look for share, look in CLASSES if rank < share * len(best))
         if one.state == "winner":
@@ -188,12 +188,12 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
         text = " ".join([f"trial {one.number}:", short(one.score, 4), *_pairs(one.trial, names)])
         marks.append(Mark(SINGLE, WHOLE, np.arange(len(height), dtype=float), np.array(height), text=text, look=look))
     marks = sorted(reversed(marks), key=lambda mark: mark.look == "winner")
-    for place, searched in enumerate(ranges):
+    for index, searched in enumerate(ranges):
         column = scale(searched)
         for position, text in zip(column.ticks, column.labels, strict=True):
-            marks.append(_label(place, position, text))
-        if any(keys[place] not in one.trial.values for one in best):
-            marks.append(_label(place, MISSING, "not set"))
+            marks.append(_label(index, position, text))
+        if any(keys[index] not in one.trial.values for one in best):
+            marks.append(_label(index, MISSING, "not set"))
     for score in (last.low, last.high):
         marks.append(_label(len(keys), float(last.share(score)), short(score)))
     columns = Axis(
@@ -296,8 +296,8 @@ def _layer(mark: Mark) -> int:
     return [*COLOURS].index(mark.look)
 
 
-def _label(place: float, height: float, text: str) -> Mark:
-    return Mark(LABEL, WHOLE, np.array([place]), np.array([height]), text=text)
+def _label(x: float, y: float, text: str) -> Mark:
+    return Mark(LABEL, WHOLE, np.array([x]), np.array([y]), text=text)
 
 
 def _pairs(trial: Trial, names: Mapping[str, str]) -> list[str]:

@@ -257,8 +257,8 @@ class Choice(Listed):
     def __post_init__(self) -> None:
         if len(self.options) < 2:
             raise ConfigError(f"{self.text}: needs at least two values")
-        for place, option in enumerate(self.options):
-            if option in self.options[:place]:
+        for index, option in enumerate(self.options):
+            if option in self.options[:index]:
                 raise ConfigError(f"{self.text}: has the value {dotted.show(option)} twice")
 
     @property

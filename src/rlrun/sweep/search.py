@@ -42,8 +42,8 @@ def ask_again(search: Search, event: Event, trials: Trials) -> None:
     """Repeats the calls of `ask` that led to an event, if the search has a history. To be called before the event is
     applied."""
     if search.has_history and event["event"] == "asked":
-        for place in range(len(event["points"])):
-            search.ask(len(trials) + place, trials)
+        for index in range(len(event["points"])):
+            search.ask(len(trials) + index, trials)
 
 
 class Random:

@@ -43,11 +43,11 @@ class Space:
         self.dimensions = list(dimensions)
         keys = [dimension.key for dimension in dimensions]
         faults = []
-        for place, dimension in enumerate(dimensions):
-            if dimension.key in keys[:place]:
+        for index, dimension in enumerate(dimensions):
+            if dimension.key in keys[:index]:
                 faults.append(f"{dimension.key}: is searched twice")
             for needed in dimension.condition:
-                if needed in keys[place:]:
+                if needed in keys[index:]:
                     faults.append(f"{dimension.key}: its condition depends on {needed}, which must come before it")
         if faults:
             raise ConfigError(*faults)

@@ -182,10 +182,10 @@ class Trials:
         self._best = None
         match event["event"]:
             case "asked":
-                for place, (point, values) in enumerate(zip(event["points"], event["values"], strict=True)):
+                for index, (point, values) in enumerate(zip(event["points"], event["values"], strict=True)):
                     trial = Trial(len(self.trials), point, values, self.envs, self.seeds)
                     if "seeds" in event:
-                        trial.first_seed = event["seeds"][place]
+                        trial.first_seed = event["seeds"][index]
                     self.trials.append(trial)
             case "scored":
                 job = job_of(event)

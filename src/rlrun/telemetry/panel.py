@@ -203,11 +203,11 @@ def aligned(rows: Sequence[Sequence[str]], styles: Mapping[str, str]) -> Iterato
     """Yields the lines of a table, without columns that are empty below the header. styles: of cells, by their text."""
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
-    for place, row in enumerate(zip(*columns, strict=True)):
+    for index, row in enumerate(zip(*columns, strict=True)):
         line = Text()
         for cell, width in zip(row, widths, strict=True):
             style = styles.get(cell, "")
-            if place == 0:
+            if index == 0:
                 style = "dim"
             line.append(f"{cell:{width}}  ", style)
         yield line
