@@ -86,7 +86,7 @@ class Background(Logger):
         try:
             self._calls.put_nowait((method, given))
         except queue.Full:
-            raise TimeoutError(f"it is {MOST_WAITING:,} rows or media behind the run") from None
+            raise TimeoutError(f"it is {MOST_WAITING:,} rows behind the run") from None
 
     def _check(self) -> None:
         while not self._lines.empty():
