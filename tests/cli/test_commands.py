@@ -60,6 +60,15 @@ def test_every_command_has_help(command, capsys):
         (["list", "algoo"], "error: no group 'algoo'; did you mean algo? (there are: algo, "),
         (["show", "algo=sacc"], "error: algo=sacc: unknown name; did you mean sac? (there are: "),
         (["show", "algo=sac", "algo.gama=1"], "error: algo.gama: unknown key; did you mean algo.gamma?"),
+        (
+            ["train", "--algo", "ppo", "env=range(0)"],
+            "error: settings are written key=value; did you mean: rlrun train",
+        ),
+        (["show", "algo=range(0)"], "error: algo=range(0): must have one value, because rlrun show prints one config"),
+        (
+            ["show", "algo=sac", "seed=0,1"],
+            "error: seed=0,1: must have one value, because rlrun show prints one config",
+        ),
         (["resume"], "error: no run given; usage: rlrun resume RUN"),
         (["resume", "a", "b"], "error: one run at a time; usage: rlrun resume RUN"),
         (["resume", "nowhere"], "error: nowhere: no such folder"),

@@ -193,7 +193,7 @@ def explained(words: Sequence[str]) -> Explained:
 
     words = sources.by_name(words)
     composer = Composer.of(words)
-    read = [composer.read(word) for word in words]
+    read = _read(composer, words)
     composition, choices, unknown, faults = composed(composer, read, required=())
     named: dict[str, str] = {}
     settings = []
@@ -218,6 +218,15 @@ def explained(words: Sequence[str]) -> Explained:
     return Explained(values, headlines, [*_rows(values, _origins(composer, choices, read), parts)])
 
 
+def _read(composer: "Composer", words: Sequence[str]) -> Sequence["Word"]:
+    """Parses words. Raises ConfigError if one has several values or none."""
+    read = [composer.read(word) for word in words]
+    several = [word.text for word in read if len(word.values) != 1]
+    if several:
+        raise ConfigError(*[f"{text}: must have one value, because rlrun show prints one config" for text in several])
+    return read
+
+
 def _show_space(words: Sequence[str]) -> int:
     """Prints the searched keys of a space: ranges, conditions, the value without a search, and the meaning."""
     from rlrun.config.compose import Composer
@@ -231,7 +240,7 @@ def _show_space(words: Sequence[str]) -> int:
     if not any(word.startswith("algo=") for word in others):
         others.append(f"algo={name}")
     composer = Composer(folders)
-    read = [composer.read(word) for word in others]
+    read = _read(composer, others)
     composition, choices, _, faults = composed(composer, read, required=())
     faults += space.faults(found, composition.tree)
     if faults:

@@ -54,7 +54,7 @@ def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) 
             chosen.append(choice)
         else:
             settings.append(word)
-    groups = [word for word in map(composer.read, filter(is_setting, chosen)) if word.is_group]
+    groups = [word for word in map(composer.read, filter(is_setting, chosen)) if word.is_group and word.values]
     tree = composed(composer, groups, required=())[0].tree
     given = {word.key for word in groups}
     translations = []
