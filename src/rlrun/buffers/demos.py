@@ -147,7 +147,7 @@ class Demos(nn.Module):
             self.reward_demos = [other for other in self.reward_demos if other["kind"] == "given"]
         self.reward_demos.append(self.storage.packed(demo))
         rho_and_phi = self.base_rho + self.base_phi
-        step = self.base_phi / max(self.first_values, 1)
+        step = self.base_phi / max(self.first_values, 1)  # after `first_values` successes, phi is 0
         self.rho = min(self.rho + step, rho_and_phi)
         self.phi = rho_and_phi - self.rho
         self.value_capacity = max(self.value_capacity - 1, 0)

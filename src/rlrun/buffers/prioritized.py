@@ -99,7 +99,7 @@ class Prioritized(Replay):
             return storage_index
         size = self.ring.capacity * self.spec.num_envs
         newest = self.ring.total * self.spec.num_envs - 1
-        steps_back = (newest - storage_index) % size
+        steps_back = (newest - storage_index) % size  # from the newest transition to the latest one stored there
         return newest - steps_back
 
     def read_weight(self, row: int) -> Tensor:

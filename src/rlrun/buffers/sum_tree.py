@@ -70,7 +70,7 @@ class SumTree(Module):
             total = cumulative[:, -1:]
             point = uniform_level.unsqueeze(1) * total
             column = torch.searchsorted(cumulative, point, right=True)
-            index = torch.add(column.squeeze(1), index, alpha=WIDTH)
+            index = torch.add(column.squeeze(1), index, alpha=WIDTH)  # index * WIDTH + column
         return index
 
     def clear(self) -> None:

@@ -144,7 +144,7 @@ class Predictive(Addon):
         metrics: Metrics = {}
         for name, decoder in self.decoders.items():
             target, mask = self.target(rows, name)
-            predicted = decoder(latents[-len(mask) :])
+            predicted = decoder(latents[-len(mask) :])  # all K + 1 latent states, or the last K
             huber = F.smooth_l1_loss(predicted, target, reduction="none")
             error = masked_mean(huber.mean(-1), mask)
             loss = loss + self.cfg.decode[name] * error

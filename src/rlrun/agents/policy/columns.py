@@ -49,6 +49,7 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
             continue
         v_tm1 = values[i]
         v_t = next_values[i]
+        # the next row gives the value of the successor, even if it begins another episode
         following = torch.where(gap[:-1], v_t[:-1], v_tm1[1:])
         across_episodes = torch.cat([following, v_t[-1:]])
         never = torch.zeros_like(gap)
