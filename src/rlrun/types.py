@@ -119,7 +119,7 @@ class Context:
     """The counters of the run, passed to `update`."""
 
     updates: int  # updates before this one
-    env_steps: int  # transitions collected so far
+    env_steps: int  # transitions collected so far; on-policy, before the rollout
     progress: float  # env_steps / horizon of the schedules, at most 1
     data: Any = None  # read access to the run's replay buffer (core/data.py); None if there is none
 
