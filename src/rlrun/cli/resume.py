@@ -16,7 +16,7 @@ usage: {USAGE}
 Continues a run from its latest snapshot to the recorded number of steps, or to total_steps.
 
   total_steps=N        train to N steps in total; schedules still end at the original number of steps
-  'algo.schedule={{learning_rate: {{linear: {{end: 0}}}}}}'  let it fall to 0 at the new end; {{}}: constant
+  'algo.schedule={{learning_rate: {{linear: {{end: 0}}}}}}'  let the learning rate fall to 0 at the new end
   device=cuda          change the device; other settings that may change: trainer.eval_every, logger, ...
   algo.learning_rate=1e-4  a new value of a number that may be scheduled, from the latest snapshot on
   logger=[console,csv] change where metrics go; loggers that send data elsewhere must be typed again

@@ -116,11 +116,12 @@ def zero_after_end(schedules: Schedules, last: Context) -> Iterator[str]:
 def points_of(
     key: str, schedule: object, number: float, typed: float | None, step: int, total: int
 ) -> list[Point] | None:
-    """Returns the points of a number whose schedule the user typed when resuming a run at a step; None: it has none.
+    """Returns the points of a number whose schedule the user typed when resuming a run at a step.
 
     With {}, the number is constant: `typed`, or `number` if that is None. With {linear: ...}, it changes from `typed`
-    to its end, or as in a run that had this schedule and this total from its start if `typed` is None.
-    number: its value in the config. typed: a value that the user typed too. total: steps of the run.
+    to the end of the schedule, or if `typed` is None as in a run that had this schedule and this total from its start.
+    Other schedules are not expressed by points: returns None.
+    number: the value in the config. typed: a value that the user typed too. total: steps of the run.
     """
     start = number
     if typed is not None:
@@ -142,7 +143,7 @@ def points_of(
 
 
 def check_begins(key: str, schedule: object) -> None:
-    """Raises ConfigError if a new schedule needs the state that it would have if the run had begun with it."""
+    """Raises ConfigError for a new schedule that is one of torch's, which count updates from the start of the run."""
     if isinstance(schedule, dict) and {*schedule} & {*NAMES}:
         raise ConfigError(
             f"{SCHEDULE}.{key}={dotted.show(schedule)}: cannot begin in the middle of a run; {{}} is a constant "
