@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 HEADER = ("status", "progress", "step", "return", "best", "left", "job")
 STYLES = {TRAINING: "cyan", IN_USE: "cyan", FAILED: "red", STOPPED: "red", "done": "green", WAITING: "dim"}
-FRAME = 11  # lines of the frame, of the header, and above the panel
+FRAME = 11  # lines of the terminal that hold no job: frame, progress, heading, other jobs, two above
 
 
 class GridDisplay(Protocol):
-    """One form of the console of a grid."""
+    """Shows the progress of a grid: GridPanel on a terminal, GridLines elsewhere."""
 
     def started(self, job: GridJob) -> None:
         """Is called when a job has started."""
@@ -38,7 +38,7 @@ class GridDisplay(Protocol):
         """Is called often."""
 
     def close(self) -> None:
-        """Is called when no more jobs are started, for whatever reason."""
+        """Is called once, when all jobs have ended, or after an interrupt or an error."""
 
 
 class GridLines:
@@ -93,12 +93,12 @@ class GridPanel:
 
     def _panel(self, width: int, glyphs: Glyphs, colours: bool) -> Panel:
         for job in self._grid.training:
-            job.read()  # called here, so that its duration counts as time of drawing
+            job.read()  # while drawing, whose share of the time Screen limits
         return grid_panel(self._grid, width, self._screen.height, glyphs)
 
 
 def open_grid_display(grid: GridProgress) -> GridDisplay:
-    """Returns the form of console that fits stdout."""
+    """Returns the display that fits stdout."""
     replace_unknown_letters()
     terminal = terminal_of_stdout()
     if terminal is None:
@@ -134,8 +134,8 @@ def _grid_head(grid: GridProgress, width: int, glyphs: Glyphs) -> Iterator[Text]
 
 
 def _shown(jobs: Sequence[GridJob], room: int) -> list[GridJob]:
-    """Chooses at most `room` jobs: those that train now first, then failed ones, then other ended ones from the last,
-    then waiting ones. Returns them in the order of the grid."""
+    """Chooses at most `room` jobs: those that train now first, then failed and then other ended ones, both from the
+    end of the grid, then waiting ones. Returns them in the order of the grid."""
     ended = [job for job in reversed(jobs) if not job.is_open]
     ranked = [job for job in jobs if job.status in (TRAINING, IN_USE)]
     ranked += sorted(ended, key=lambda job: job.status not in (FAILED, STOPPED))

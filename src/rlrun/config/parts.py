@@ -12,7 +12,7 @@ from rlrun.errors import ConfigError, nearest
 def settings(group: str, key: str, name: str) -> dict[str, Any]:
     """Returns the settings of a part, as in its YAML file. Raises ConfigError if its group has no such name.
 
-    group: folder of conf/, with dots. key: as the user types it.
+    group: a folder below conf/ with dots for slashes, such as `sweep.prune`. key: what is typed before `=`.
     """
     known = sources.options(group, [sources.CONF])
     if not isinstance(name, str) or name not in known:
@@ -24,7 +24,7 @@ def settings(group: str, key: str, name: str) -> dict[str, Any]:
 def apply(values: Mapping[str, Any], tree: dict[str, Any]) -> list[str]:
     """Sets the dotted keys of `values` in a tree of settings. Returns the faults; settings with faults are not set."""
     faults = []
-    known = copy.deepcopy(tree)  # a section that is {} accepts any key, also after one of its keys is set below
+    known = copy.deepcopy(tree)  # without the keys set below: a section accepts any key only while it is {}
     for key, value in values.items():
         found = list(check.faults(key, value, known))
         if found:

@@ -26,7 +26,7 @@ SHAPED = {
     aten.new_ones.default,
 }  # fmt: skip
 
-# names of operations that are replayed as functions of torch, and as methods of torch.Tensor
+# names of operations that are replayed as functions of torch
 FUNCTIONS = {
     "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bitwise_not", "bmm", "cat", "clamp", "cumsum",
     "div", "eq", "exp", "expm1", "gather", "ge", "gt", "index_select", "le", "log", "log1p", "logsumexp", "lt",
@@ -36,6 +36,7 @@ FUNCTIONS = {
     "ones_like", "split", "unbind", "select", "_fused_adam_", "_fused_adamw_", "_foreach_lerp_", "_foreach_add_",
     "_foreach_mul_",
 }  # fmt: skip
+# and as methods of torch.Tensor
 METHODS = {
     "expand", "view", "add_", "mul_", "sub_", "div_", "copy_", "lerp_", "logical_or_", "fill_", "zero_", "clamp_",
 }  # fmt: skip
@@ -99,7 +100,7 @@ def in_place(op: Any) -> Callable[..., object] | None:
 
 
 def _relu(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return torch.relu_(x)  # `out` is an argument that is overwritten, and x is the only one
+    return torch.relu_(x)  # `out` is always an argument that is overwritten, here x
 
 
 def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: float, out: torch.Tensor) -> torch.Tensor:

@@ -58,7 +58,7 @@ def encode_torch(program: ExportedProgram) -> bytes:
 
 
 def load_torch(content: bytes) -> Act:
-    """Returns the program of a .pt2 file that this process made, as a function."""
+    """Returns a .pt2 file as a function. This process must have made it, because loading it may run code."""
     with quiet():
         module = torch.export.load(io.BytesIO(content)).module()
 

@@ -26,7 +26,8 @@ def around_algorithm(algo: dict[str, Any]) -> Around:
 def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
     """Returns the section `algo.buffer`, or None if the run has no buffer.
 
-    An agent that learns from replay or from rollouts has no buffer if its loop does not replay.
+    An agent that can learn from both replay and rollouts has no buffer if its loop does not replay. If an agent learns
+    from replay alone, the buffer is returned, so that the loop that does not fit is reported.
     """
     buffer: dict[str, Any] | None = algo.get("buffer")
     if buffer is None or registry.lookup("loop", algo["loop"]["name"]).replays:

@@ -38,7 +38,7 @@ class Plan:
 
     cfg: SweepConfig
     space: Space
-    values: dict[str, object]  # the composed config in the first environment, without searched values
+    values: dict[str, object]  # the config composed in the first environment; searched keys have their default values
     templates: Mapping[str, RunTemplate]  # by environment
     scoring: Scoring
     search: Search
@@ -85,7 +85,7 @@ class Plan:
         return Study(self.cfg, self.space, self.values, self.search, pruning(self.cfg.prune), trials)
 
     def schedule_words(self) -> list[str]:
-        """Returns the word that puts the searched keys on a schedule, as in all runs of a population, else []."""
+        """Returns the word that gives each searched key a schedule, as all runs of a population have; else no word."""
         if not isinstance(self.cfg.kind, PbtConfig):
             return []
         start = Trial(0, [], dict.fromkeys(self.space.keys), [], 1)
@@ -115,7 +115,8 @@ def plan(words: Sequence[str]) -> Plan:
 
 
 def stored(path: Path, words: Sequence[str]) -> Plan:
-    """Returns the plan of a sweep on disk. words: new values of settings in `FREE`, and words that confirm a reach.
+    """Returns the plan of a sweep on disk. words: new values of settings in `FREE`, and
+    words that allow what reaches outside of the sweep, such as code and files.
 
     Raises ConfigError for settings that must not change. The folder may be untrusted: also raises ConfigError if the
     runs use code, files or addresses outside of it that the user has not typed again.
@@ -179,7 +180,7 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
     if len(runs) > 1:
         raise ConfigError(f"kind=pbt: trains in one environment, not in {', '.join(runs)}")
     for word in next(iter(runs.values())):
-        removes = word.startswith(f"{SCHEDULE}.") and word.endswith("={}")  # that of a preset
+        removes = word.startswith(f"{SCHEDULE}.") and word.endswith("={}")  # it removes the schedule that a preset sets
         if word.startswith(SCHEDULE) and not removes:
             raise ConfigError(f"{word}: kind=pbt writes {SCHEDULE} itself")
     if not 2 <= cfg.trials <= FRESH:

@@ -1,4 +1,4 @@
-"""The state of a run that a console shows, and the last lines of a run. Independent of any terminal."""
+"""The state of a run that a console shows, and the lines that it prints at the end. Independent of any terminal."""
 
 import time
 from collections import deque

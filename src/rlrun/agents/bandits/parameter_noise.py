@@ -56,8 +56,8 @@ class ParameterNoise(NeuralGreedy):
     def adapt(self, obs: Obs) -> None:
         """Adapts noise_std to the predictions for these observations.
 
-        The noise increases if the KL divergence from the policy without noise to the perturbed policy is smaller than
-        that to an epsilon-greedy policy; otherwise the noise decreases.
+        The noise increases if the KL divergence from the softmax policy without noise to the perturbed one is smaller
+        than that from a greedy policy to an epsilon-greedy one; otherwise the noise decreases.
         """
         clean = self.q(obs).log_softmax(-1)
         noisy = self.perturbed(obs, self.learn_noise).log_softmax(-1)

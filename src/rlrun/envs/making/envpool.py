@@ -4,7 +4,7 @@ Its tasks have Gymnasium's ids and mostly Gymnasium's rules, but other random nu
 environments in these points:
 
 - Its constructor takes the seeds, so a reset with seeds makes a new pool.
-- A reset takes the step after the end of an episode (`autoreset.NextStep`).
+- The step after the end of an episode only resets (`autoreset.NextStep`).
 - Its state cannot be saved, so a resumed run begins new episodes.
 - An episode that terminates in the last step before the time limit is reported as truncated.
 - It preprocesses Atari frames itself, in grey and with a fixed number of frames per step. Its no-ops follow a lost life
@@ -26,7 +26,7 @@ from rlrun.errors import ConfigError
 from rlrun.types import Info
 
 PREPARED = {"atari", "frame_stack"}  # wrappers that EnvPool applies itself
-FRAMES = {"frameskip", "obs_type"}  # constructor arguments that only prepare single environments for these wrappers
+FRAMES = {"frameskip", "obs_type"}  # arguments of Gymnasium's Atari games that only the wrapper `atari` needs
 
 
 class EnvPool(GymVectorEnv):

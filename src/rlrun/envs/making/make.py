@@ -48,7 +48,7 @@ class Recipe:
     # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
     # environment is reset once to find out
     masked: bool | None = False
-    action_mask: bool = True  # env.action_mask: masks are used, and those that come too late to be used are an error
+    action_mask: bool = True  # env.action_mask: use masks; refuse one that comes after a first reset without
 
     def __call__(self) -> EnvSlot:
         """Returns the new environment. Raises ConfigError with the key to change."""
@@ -105,9 +105,9 @@ class Recipe:
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = entry_point(self.spec.vector_entry_point)
         arguments: dict[str, object] = {"num_envs": num_envs}
-        # an id that is registered with a limit takes the argument, perhaps as one of **kwargs: Gymnasium passes it too
-        is_limited = self.spec.max_episode_steps or "max_episode_steps" in inspect.signature(make).parameters
-        if is_limited and self.time_limit is not None:
+        # the constructor of an id with a registered limit accepts it, if only in **kwargs: gym.make_vec passes it too
+        takes_limit = self.spec.max_episode_steps or "max_episode_steps" in inspect.signature(make).parameters
+        if takes_limit and self.time_limit is not None:
             arguments["max_episode_steps"] = self.time_limit
         elif self.max_episode_steps is not None and not _has_one_step(make):
             raise ValueError("its vector env has no time limit that env.max_episode_steps could set")
