@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from own_files import forget
 
 from rlrun.cli import main
 from rlrun.cli.new import TEMPLATES
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
+from rlrun.run.assemble import build_loop
+from rlrun.settings import registry
 
 KINDS = sorted(folder.name for folder in TEMPLATES.iterdir())
 QUICK = ["trainer.total_steps=200", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]",
@@ -49,6 +54,23 @@ def test_a_new_plugin_passes_its_test_and_trains(kind: str, workplace: Path, cap
     assert pytest.main([*options, "file_own/"]) == 0
     assert main(["train", *TRAIN[kind], *QUICK]) == 0
     assert "my_" not in Path("file_own/file_own.py").read_text()
+
+
+def test_new_algorithm_sums_no_rewards_beyond_a_masked_step(workplace: Path) -> None:
+    assert main(["new", "algo", "file_own"]) == 0
+    (job,) = jobs(["algo=./file_own/file_own.py", "env=CartPole", *QUICK])
+    registry.load(job.values["plugins"])
+    loop: Any = build_loop(run_config(job.values))
+    rollout = {
+        "obs": torch.rand(3, 1, 4), "next_obs": torch.rand(3, 1, 4), "reward": torch.ones(3, 1),
+        "terminated": torch.zeros(3, 1, dtype=torch.bool), "truncated": torch.tensor([[False], [True], [False]]),
+        "weight": torch.tensor([[1.0], [0.0], [1.0]]),
+    }  # fmt: skip
+    with torch.no_grad():
+        value, next_value = (loop.agent.critic(rollout[name][0]) for name in ("obs", "next_obs"))
+    advantage = loop.agent.targets(rollout)["advantage"][0]
+    loop.env.close()
+    torch.testing.assert_close(advantage, 1.0 + loop.agent.cfg.gamma * next_value - value)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
+from rlrun.buffers.consecutive import continues
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -63,9 +64,10 @@ class MyAlgo(Agent):
         """Returns the advantages and the returns that the critic learns, both [time, env]."""
         value = self.critic(rollout["obs"])
         next_value = self.critic(rollout["next_obs"])
-        terminated = rollout["terminated"]
-        done = terminated | rollout["truncated"]
-        advantage = gae(rollout["reward"], value, next_value, terminated, done, self.cfg.gamma, self.cfg.gae_lambda)
+        done = ~continues(rollout)  # also true before a masked step, as after a restart of the environment
+        advantage = gae(
+            rollout["reward"], value, next_value, rollout["terminated"], done, self.cfg.gamma, self.cfg.gae_lambda
+        )
         return {"advantage": advantage, "return": advantage + value}
 
     @kernel
