@@ -17,6 +17,20 @@ from rlrun.run.assemble import check_backend
 LIMIT = 25  # steps after which poles have fallen in some episodes of random actions, but not in all
 
 
+@pytest.fixture
+def register():
+    """`gym.register`, undone after the test."""
+    registered = []
+
+    def one(id, *entry_point, **given):
+        gym.register(id, *entry_point, **given)
+        registered.append(id)
+
+    yield one
+    for id in registered:
+        del gym.registry[id]
+
+
 def actions(env, steps, seed=0):
     return list(torch.randint(2, (steps, env.num_envs), generator=torch.Generator().manual_seed(seed)))
 
@@ -110,9 +124,8 @@ class Opaque(gym.vector.VectorEnv):
         return self.generator.random((self.num_envs, 1), np.float32), np.ones(self.num_envs), no, no, {}
 
 
-def test_native_simulator_without_state_ends_episodes_at_a_restore(make):
-    gym.registry.pop("test/Opaque-v0", None)
-    gym.register("test/Opaque-v0", vector_entry_point=Opaque)
+def test_native_simulator_without_state_ends_episodes_at_a_restore(make, register):
+    register("test/Opaque-v0", vector_entry_point=Opaque)
     env, other = make("test/Opaque-v0", 2), make("test/Opaque-v0", 2)
     assert env.method == EPISODE_END
     assert env.exactness.endswith("end at a restore: it holds state that cannot be saved")
@@ -131,16 +144,14 @@ class Limited(Opaque):
         self.limit = max_episode_steps
 
 
-def test_a_vector_env_gets_the_time_limit_if_it_has_the_argument(make):
-    gym.registry.pop("test/Limited-v0", None)
-    gym.register("test/Limited-v0", vector_entry_point=Limited)
+def test_a_vector_env_gets_the_time_limit_if_it_has_the_argument(make, register):
+    register("test/Limited-v0", vector_entry_point=Limited)
     for given in ({"max_episode_steps": 7}, {"wrappers": {"time_limit": {"max_steps": 7}}}):
         assert make("test/Limited-v0", 2, selftest="off", **given).venv.unwrapped.limit == 7
 
 
-def test_max_episode_steps_is_refused_by_vector_envs_without_time_limit(make):
-    gym.registry.pop("test/Opaque-v0", None)
-    gym.register("test/Opaque-v0", vector_entry_point=Opaque)
+def test_max_episode_steps_is_refused_by_vector_envs_without_time_limit(make, register):
+    register("test/Opaque-v0", vector_entry_point=Opaque)
     with pytest.raises(ConfigError, match="its vector env has no time limit that env"):
         make("test/Opaque-v0", 2, selftest="off", max_episode_steps=7)
 
@@ -165,9 +176,8 @@ def test_native_backend_refuses_unsupported_keys(id, given, line, make):
     assert line in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_native_backend_refuses_other_spaces_than_the_single_environment(make):
-    gym.registry.pop("test/Other-v0", None)
-    gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
+def test_native_backend_refuses_other_spaces_than_the_single_environment(make, register):
+    register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
     with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 in the vector env"):
         make("test/Other-v0", 2, backend="native", selftest="off")
 
