@@ -37,6 +37,11 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT"
     OPEN_FLAGS |= getattr(os, _flag, 0)
 
 
+def cache_folder() -> Path:
+    """Returns the folder in which rlrun keeps files between runs, $XDG_CACHE_HOME/rlrun or ~/.cache/rlrun."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlrun"
+
+
 def lock(descriptor: int) -> None:
     """Locks an open file, or raises BlockingIOError if another process holds its lock.
 

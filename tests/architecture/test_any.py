@@ -17,7 +17,7 @@ BUDGET = {
     "callbacks": 1,
     "cli": 34,
     "cluster": 7,
-    "config": 101,
+    "config": 100,
     "core": 26,
     "datasets": 6,
     "dotted": 13,

@@ -116,6 +116,20 @@ def test_links_are_followed_where_they_are_named_and_nowhere_else(tmp_path: Path
     assert runs == [] and folder.reason == "holds no run; links in it are not followed, name them instead"
 
 
+def test_deep_folder_does_not_hide_the_runs_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "runs" / "ok", {100: 1})
+    deep = tmp_path / "runs" / "deep"
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    for _ in range(400):  # its path is longer than the system takes
+        os.mkdir("d" * 20)
+        os.chdir("d" * 20)
+    os.chdir(tmp_path)
+    runs, (folder,) = read([Path("runs")])
+    assert [run.path for run in runs] == [Path("runs/ok")]
+    assert folder.reason == "holds no run"
+
+
 def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
     """Python reads such hexadecimal numbers, and cannot print them."""
     path = make_run(tmp_path / "a", {100: 1}, sizes=[64]) / "config.yaml"

@@ -97,6 +97,17 @@ def test_settings_of_a_stored_sweep_that_reach_outside_must_be_typed_again(
     assert fault in str(refused.value) and not (tmp_path / "RAN").exists()
 
 
+def test_settings_of_loggers_of_a_stored_sweep_must_be_typed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = swept(tmp_path / "a", "logger=[mlflow]", "logger.mlflow.tracking_uri=http://there")
+    with pytest.raises(ConfigError, match="says where a logger sends data") as refused:
+        stored(folder, ["logger=[mlflow]"])
+    (line,) = refused.value.faults
+    stored(folder, ["logger=[mlflow]", line.partition("add ")[2].strip("'")])
+
+
 @pytest.mark.parametrize(
     ("word", "again"),
     [

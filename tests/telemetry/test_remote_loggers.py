@@ -5,6 +5,7 @@ back with the packages' own readers.
 """
 
 import json
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -15,16 +16,17 @@ import numpy as np
 import pytest
 
 from rlrun.cli import main
-from rlrun.errors import ConfigError
+from rlrun.dotted import show
+from rlrun.errors import ConfigError, quoted
 from rlrun.telemetry import Telemetry
-from rlrun.telemetry.loggers import make_loggers
+from rlrun.telemetry.loggers import make_loggers, remember, stored_loggers
 from rlrun.telemetry.media import Histogram, Image, Video
 from rlrun.telemetry.metrics import Row, read_rows
 
 Out = pytest.CaptureFixture[str]
 
 WANDB = {"project": "p", "entity": None, "group": None, "tags": ["t"], "mode": "online", "git_diff": True}
-MLFLOW = {"tracking_uri": None, "experiment": "e", "git_diff": True}
+MLFLOW = {"tracking_uri": "sqlite:///mlflow.db", "experiment": "e", "git_diff": True}
 CONFIG = {"seed": 1, "algo": {"name": "sac", "hidden": [8, 8]}, "nothing": None}
 
 
@@ -112,6 +114,9 @@ class FakeMLflow:
 
     def __init__(self, server: Server):
         self.server = server
+
+    def is_tracking_uri_set(self) -> bool:
+        return False
 
     def MlflowClient(self, tracking_uri: str | None) -> "FakeMLflow":  # noqa: N802
         return self
@@ -243,6 +248,63 @@ def test_damaged_file_of_the_remote_run_is_one_line(tracker: Any, content: str, 
     assert not server.rows
 
 
+def test_remote_run_of_another_folder_is_not_continued(tracker: Any, tmp_path: Path, capsys: Out) -> None:
+    name, settings, server = tracker
+    train(tmp_path / "mine", {name: settings}, made(1, 3))
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    train(tmp_path / "copy", {name: settings}, made(4, 6), from_step=3)
+    assert f"logger.{name}: begins a new remote run, because {name}.json names one" in capsys.readouterr().err
+    assert [*server.rows.values()] == [made(1, 3), made(1, 6)]
+    make_loggers({name: settings})[name].trust(tmp_path / "other")  # without a file
+    shutil.copytree(tmp_path / "mine", tmp_path / "other")
+    make_loggers({name: settings})[name].trust(tmp_path / "other")
+    train(tmp_path / "other", {name: settings}, made(4, 5), from_step=3)
+    assert [*server.rows.values()] == [made(1, 5), made(1, 6)], "whose config the user has typed again"
+
+
+def test_settings_of_a_stored_logger_must_be_typed_again(tracker: Any, tmp_path: Path) -> None:
+    name, settings, _ = tracker
+    by_name = {"logger": [name]}
+    others = {"wandb": ["project", "tags", "mode"], "mlflow": ["tracking_uri", "experiment"]}[name]  # than the defaults
+    typed = {f"logger.{name}.{key}": settings[key] for key in others}
+    with pytest.raises(ConfigError) as refused:
+        stored_loggers({name: settings}, by_name, tmp_path)
+    fault = "says where a logger sends data, or which data; if you trust it, add"
+    words = [quoted(f"{key}={show(value)}") for key, value in typed.items()]
+    assert list(refused.value.faults) == [f"{key}: {fault} {word}" for key, word in zip(typed, words, strict=True)]
+    for words_typed in (by_name | typed, {"logger": {name: settings}}):
+        assert stored_loggers({name: settings}, words_typed, tmp_path).keys() == {name}
+
+    loggers = make_loggers({name: settings})
+    remember({name: settings}, loggers, tmp_path)
+    assert stored_loggers({name: settings}, by_name, tmp_path).keys() == {name}, "used before in this folder"
+    for changed, folder in ((settings | {others[0]: "another"}, tmp_path), (settings, tmp_path / "copy")):
+        with pytest.raises(ConfigError, match=fault):
+            stored_loggers({name: changed}, by_name, folder)
+
+
+@pytest.mark.parametrize("folder", ["wandb", ".wandb"])
+def test_wandb_reads_no_settings_in_the_current_folder(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandB(Server(), tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).mkdir()
+    assert make_loggers({"wandb": WANDB}).keys() == {"wandb"}
+    (tmp_path / folder / "settings").write_text("[default]\nbase_url = http://127.0.0.1:1\n")
+    with pytest.raises(ConfigError, match=f"logger.wandb: W&B would read {folder}/settings in the current folder"):
+        make_loggers({"wandb": WANDB})
+
+
+def test_mlflow_needs_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = FakeMLflow(Server())
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    with pytest.raises(ConfigError, match="needs the address of a server or a database"):
+        make_loggers({"mlflow": MLFLOW | {"tracking_uri": None}})
+    monkeypatch.setattr(mlflow, "is_tracking_uri_set", lambda: True)  # by $MLFLOW_TRACKING_URI or by the program
+    make_loggers({"mlflow": MLFLOW | {"tracking_uri": None}})
+
+
 def test_end_of_the_run_is_reported(tracker: Any, tmp_path: Path) -> None:
     name, settings, server = tracker
     for end in ("done", "stopped", "failed"):
@@ -327,6 +389,19 @@ def rows_of_wandb(file: Path) -> list[Row]:
                 items = record.history.item
                 rows.append({item.key or item.nested_key[0]: json.loads(item.value_json) for item in items})
     return rows
+
+
+def test_run_that_is_typed_again_goes_on_in_its_remote_run_on_another_machine(
+    tracker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    name, settings, server = tracker
+    words = [f"logger=[{name}]", *(f"logger.{name}.{key}={show(value)}" for key, value in settings.items())]
+    words += [*WORDS, "resume=auto", f"run_dir={tmp_path / 'run'}"]
+    assert main(["train", *words, "total_steps=80"]) == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    assert main(["train", *words, "total_steps=160"]) == 0
+    assert "new remote run" not in capsys.readouterr().err
+    assert [row["step"] for rows in server.rows.values() for row in rows] == [80, 160]
 
 
 @pytest.mark.filterwarnings("ignore")

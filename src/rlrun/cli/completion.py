@@ -183,11 +183,11 @@ def _values(key: str, value: str, names: Iterable[str]) -> Iterator[str]:
 
 def _gymnasium_ids() -> list[str]:
     """Returns the ids in Gymnasium's registry, from a file in the user's cache, because importing Gymnasium is slow."""
-    from rlrun.envs.making.downloads import folder
+    from rlrun.operating_system import cache_folder
     from rlrun.snapshot.atomic import replace_text
 
     versions = [_version(package) for package in ("rlrun", "gymnasium", "ale_py")]
-    path = folder() / "environments.json"
+    path = cache_folder() / "environments.json"
     try:
         known = json.loads(files.read(path, NAMES_BYTES))
         if known["versions"] == versions:

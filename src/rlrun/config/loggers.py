@@ -2,10 +2,9 @@
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rlrun import dotted
-from rlrun.config import sources
+from rlrun.config import declared, sources
 from rlrun.errors import ConfigError, nearest
 from rlrun.imports import is_there, named_packages
 
@@ -65,8 +64,7 @@ def folded(words: Mapping[str, object], values: Mapping[str, object]) -> dict[st
         return rest
     chosen = words.get(SECTION, section)
     if not isinstance(chosen, dict):
-        where = sources.folders(filter(is_there, named_packages()))
-        chosen = {name: _settings(name, section, where) for name in _listed(chosen)}
+        chosen = {name: _settings(name, section) for name in _listed(chosen)}
     chosen = copy.deepcopy(chosen)
     for key, value in words.items():
         if is_switch(key, value):
@@ -90,15 +88,28 @@ def _listed(value: object) -> list[str]:
     return [str(value)]
 
 
-def _settings(name: str, section: object, where: Any) -> object:
-    """Returns the stored settings of a logger, or those of its YAML file if it was not chosen before."""
-    if isinstance(section, dict) and name in section:
-        return section[name]
+def defaults(name: str) -> dict[str, object]:
+    """Returns the settings of a logger before a user has changed any. Raises ConfigError for an unknown name.
+
+    They are those of its YAML file, or of its Config in a Python file that the user has named.
+    """
+    where = sources.folders(filter(is_there, named_packages()))
     known = sources.options(SECTION, where)
     if name not in known:
         names = ", ".join(known)
         raise ConfigError(f"{SECTION}={name}: unknown name{nearest(name, known)} (there are: {names})")
-    return sources.content(known[name])[name]
+    part = declared.find(SECTION, name, sources.python_files(where))
+    if part is not None and part.file == known[name]:
+        return part.values()
+    settings: dict[str, object] = sources.content(known[name])[name]
+    return settings
+
+
+def _settings(name: str, section: object) -> object:
+    """Returns the stored settings of a logger, or its defaults if it was not chosen before."""
+    if isinstance(section, dict) and name in section:
+        return section[name]
+    return defaults(name)
 
 
 def _set(section: dict[str, object], key: str, value: object) -> None:

@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from rlrun.config import loggers
 from rlrun.config.sources import CONF, content
 from rlrun.dotted import ABSENT, leaves, lookup, show
-from rlrun.errors import quoted
+from rlrun.errors import ConfigError, quoted
 from rlrun.imports import module_of
 
 CODE = "imports code"
@@ -51,10 +52,13 @@ def reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
     for key in DATA:
         if lookup(key, tree) not in (ABSENT, None):
             yield Reach(key, lookup(key, tree), "reads or writes data sets")
-    loggers = values.get("logger") or {}
+    chosen = values.get("logger") or {}
     own = registry.names("logger")  # a logger of a plug-in that is not loaded may send data too
-    if not all(name in own and registry.lookup("logger", name).local for name in loggers):
-        yield Reach("logger", [*loggers], "sends data out of the run's folder")
+    senders = [name for name in chosen if not (name in own and registry.lookup("logger", name).local)]
+    if senders:
+        yield Reach("logger", [*chosen], "sends data out of the run's folder")
+    for name in senders:
+        yield from of_logger(name, chosen[name])
     for section in ARGUMENTS:
         arguments = lookup(section, tree)
         if isinstance(arguments, dict):
@@ -62,6 +66,16 @@ def reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
             if given.get("source") and given["source"] in published():
                 del given["source"]
             yield from of_arguments(section, given)
+
+
+def of_logger(name: str, settings: Mapping[str, object]) -> Iterator[Reach]:
+    """Yields the settings of a logger that are not its defaults: they may say where data is sent, and which."""
+    before: Mapping[str, object] = {}
+    with contextlib.suppress(ConfigError):  # a logger of a plug-in that the user has not named
+        before = loggers.defaults(name)
+    for key, value in leaves(dict(settings)):
+        if lookup(key, before) != value:
+            yield Reach(f"{loggers.SECTION}.{name}.{key}", value, "says where a logger sends data, or which data")
 
 
 def published() -> list[dict[str, str]]:

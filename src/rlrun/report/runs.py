@@ -17,6 +17,7 @@ from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 RUN_FILES = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
 SWEEPS = "sweeps"  # folder below runs/ that holds sweeps; it is no fault if it holds no run
+MOST_LEVELS = 32  # of folders in which runs are looked for
 
 RUNNING, DONE, RESUMABLE, SHARED, DEAD = "running", "done", "resumable", "shared", "dead"
 
@@ -137,8 +138,14 @@ def newest(place: Path) -> Path | None:
     return max(times, key=lambda path: times[path], default=None)
 
 
-def find(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yields folders of runs, each with "", and folders that hold no run, each with the reason."""
+def find(place: Path, levels: int = MOST_LEVELS) -> Iterator[tuple[Path, str]]:
+    """Yields folders of runs, each with "", and folders that hold no run, each with the reason.
+
+    levels: how far below `place` runs are looked for.
+    """
+    if levels < 0:
+        yield place, f"cannot be read (more than {MOST_LEVELS} levels of folders)"
+        return
     inside: list[Path] = []
     try:
         if place.is_dir():
@@ -152,7 +159,7 @@ def find(place: Path) -> Iterator[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for entry in inside:
         if entry.is_dir() and not entry.is_symlink() and entry.name[0] != ".":
-            found += find(entry)
+            found += find(entry, levels - 1)
     if any(not reason for _, reason in found):
         yield from found
     elif not place.is_dir():

@@ -14,7 +14,7 @@ import torch
 from rlrun import files
 from rlrun.buffers.ring import RingBuffer
 from rlrun.config import resumable
-from rlrun.config.loggers import folded, named
+from rlrun.config.loggers import folded
 from rlrun.config.reach import reaches
 from rlrun.config.resumable import Recorded, changed, word
 from rlrun.config.schema import RunConfig
@@ -54,7 +54,7 @@ from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name, step_of
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint, schedule_hints, start_hint
-from rlrun.telemetry.loggers import Loggers, make_loggers, stored_loggers
+from rlrun.telemetry.loggers import Loggers, make_loggers, remember, stored_loggers
 from rlrun.telemetry.metrics import MetricKeys, WrittenRows, read_rows
 from rlrun.types import MASK, Context
 
@@ -150,7 +150,6 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
     take_logged()
     source_path, _ = locate(source)
     values = read_config(source_path / CONFIG)
-    typed_loggers = named(changes)
     words = folded(UNPAUSED | dict(changes), values)
     seed = words.pop("seed", None)
     typed = words
@@ -168,7 +167,7 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
     check_environment(config.env, typed)
     check_folders(values, typed)
     check_stored_data(config, RunDir.meta_of(source_path).get("data"), "begin")
-    return begin(config, run, open_store(config, run), stored_loggers(config.logger, typed_loggers))
+    return begin(config, run, open_store(config, run), stored_loggers(config.logger, changes, source_path))
 
 
 class Continued(NamedTuple):
@@ -190,8 +189,11 @@ def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed
     words = folded(typed_words, values)
     changes = rescheduled(values, words, step)
     config = stored_config(path, changes, typed)
-    loggers = stored_loggers(config.logger, named(typed_words))
-    if not typed:
+    loggers = stored_loggers(config.logger, typed_words, path)
+    if typed:
+        for logger in loggers.values():
+            logger.trust(path)
+    else:
         check_environment(config.env, words)
         check_folders(values, words)
     return Continued(config, loggers, words, changes)
@@ -325,6 +327,7 @@ def open_log(
     config: RunConfig, run: RunDir, loggers: Loggers, keys: MetricKeys, snapshot: Snapshot | None
 ) -> Telemetry:
     """Opens the loggers of a run. Log rows after the snapshot are cut, because the resumed run writes them again."""
+    remember(config.logger, loggers, run.path)
     step = 0
     written = None
     if snapshot is not None:

@@ -9,6 +9,7 @@ from rlrun import files
 from rlrun.config.stored import parse_json
 from rlrun.errors import ConfigError
 from rlrun.snapshot.atomic import replace_text
+from rlrun.telemetry import sent_before
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
@@ -21,6 +22,9 @@ class RemoteLogger(Logger):
 
     RUN/<name>.json holds the id of the remote run and the step of the last row sent. After a resume, rows up to this
     step are not sent again, although the run logs them again; rows that the remote run lacks are sent first.
+
+    The file may be a stranger's. A remote run that has not received rows of this folder from this machine is not
+    continued: a new one begins, with all rows.
     """
 
     registered: ClassVar[str]
@@ -36,11 +40,23 @@ class RemoteLogger(Logger):
     def send_medium(self, medium: Medium) -> None:
         """Sends an image, a video or a histogram."""
 
+    def trust(self, run: Path) -> None:
+        id, _ = _read(self._file(run))
+        if id is not None:
+            sent_before.remember(run, self.registered, id)
+
     def open(self, start: Start) -> None:
-        self._path = start.run / f"{self.registered}.json"
-        known, self._sent = _read(self._path)
+        self._path = self._file(start.run)
+        id, self._sent = _read(self._path)
+        if id is not None and not sent_before.is_remembered(start.run, self.registered, id):
+            start.say(
+                f"logger.{self.registered}: begins a new remote run, because {self._path.name} names one to which "
+                f"this machine has sent nothing from {start.run}"
+            )
+            id, self._sent = None, 0
         self._sent_before = self._sent  # step of the last row that an earlier process sent
-        self._id = self.connect(start, known)
+        self._id = self.connect(start, id)
+        sent_before.remember(start.run, self.registered, self._id)
         for medium in start.media:
             self.media(medium)
         for row in start.rows:
@@ -59,6 +75,9 @@ class RemoteLogger(Logger):
         if row["step"] > self._sent:
             self.send(row)
             self._sent = row["step"]
+
+    def _file(self, run: Path) -> Path:
+        return run / f"{self.registered}.json"
 
     def _write(self) -> None:
         replace_text(self._path, json.dumps({"id": self._id, "step": self._sent}) + "\n")

@@ -57,6 +57,12 @@ class Logger:
     def __init__(self, cfg: Any):
         self.cfg = cfg
 
+    def trust(self, run: Path) -> None:
+        """Called before `open`, if the user has typed the whole config of a resumed run again.
+
+        What the logger has stored in the run's folder is then the user's own.
+        """
+
     def open(self, start: Start) -> None:
         """Called once, before the first row. `start.rows` are the rows before a resume."""
 

@@ -4,11 +4,16 @@ A logger is local if it writes to the folder of the run and to the terminal only
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 
+from rlrun import dotted
+from rlrun.config.loggers import named
+from rlrun.config.reach import of_logger
 from rlrun.errors import ConfigError, printable, reason
 from rlrun.imports import missing
 from rlrun.settings import registry
+from rlrun.telemetry import sent_before
 from rlrun.telemetry.logger import Logger
 
 GROUP = "logger"
@@ -39,6 +44,8 @@ def _made(name: str, values: dict[str, object]) -> Logger:
         return logger
     except ModuleNotFoundError as error:
         raise ConfigError(f"{GROUP}.{name}: {missing(error)}") from error
+    except ConfigError as error:
+        raise ConfigError(*(f"{GROUP}.{name}: {fault}" for fault in error.faults)) from error
     except Exception as error:
         raise ConfigError(f"{GROUP}.{name}: cannot be used ({reason(error, located=True)})") from error
 
@@ -53,14 +60,36 @@ def override(settings: Mapping[str, object]) -> str:
     return f"{GROUP}=[{','.join(settings)}]"
 
 
-def stored_loggers(settings: Mapping[str, dict[str, object]], typed: Collection[str]) -> Loggers:
+def stored_loggers(settings: Mapping[str, dict[str, object]], words: Mapping[str, object], run: Path) -> Loggers:
     """Returns the loggers of a stored config, which may be untrusted.
 
     Loggers that are not local are left out unless the user has typed their names. Each that is left out gets a line on
-    stderr.
+    stderr. Raises ConfigError for each setting of the others that is not a default, and that the user has neither typed
+    nor used before for this run.
+
+    words: what the user has typed, by dotted key. run: the folder of the stored config.
     """
-    off = [name for name in settings if name not in typed and not registry.lookup(GROUP, name).local]
+    typed = named(words)
+    typed_keys = {key for key, _ in dotted.leaves(dict(words))}
+    off = []
+    faults = []
+    for name, values in settings.items():
+        if registry.lookup(GROUP, name).local:
+            continue
+        if name not in typed:
+            off.append(name)
+        elif not sent_before.is_remembered(run, name, values):
+            faults += [reach.line for reach in of_logger(name, values) if reach.key not in typed_keys]
+    if faults:
+        raise ConfigError(*faults)
     for name in off:
         line = f"{GROUP}.{name} is off, because it sends data out of the run's folder"
         print(printable(f"{line}; to switch it on, resume with {override(settings)}"), file=sys.stderr)
     return make_loggers({name: values for name, values in settings.items() if name not in off})
+
+
+def remember(settings: Mapping[str, dict[str, object]], loggers: Loggers, run: Path) -> None:
+    """Stores that a run uses these loggers, so that its resume needs no more than their names."""
+    for name, logger in loggers.items():
+        if not logger.local:
+            sent_before.remember(run, name, settings[name])

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from rlrun import dotted
+from rlrun.errors import ConfigError
 from rlrun.settings import config, register
 from rlrun.telemetry.experiment_tracker import RemoteLogger
 from rlrun.telemetry.logger import Start
@@ -35,6 +36,12 @@ class MLflow(RemoteLogger):
         import mlflow
 
         self._mlflow = mlflow
+        if cfg.tracking_uri is None and not mlflow.is_tracking_uri_set():
+            # MLflow would use a database in the current folder, which may name any place for the files of a run
+            raise ConfigError(
+                "needs the address of a server or a database: write logger.mlflow.tracking_uri=sqlite:///mlflow.db, or "
+                "set $MLFLOW_TRACKING_URI"
+            )
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
 

@@ -40,6 +40,7 @@ class WandB(RemoteLogger):
     def __init__(self, cfg: Any):
         super().__init__(cfg)
         self._media: dict[str, object] = {}
+        _check_current_folder()
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         import wandb
 
@@ -93,3 +94,17 @@ class WandB(RemoteLogger):
         """Ends the process of wandb, which would otherwise be waited for when Python exits."""
         if self._is_alone:
             self._wandb.teardown()
+
+
+def _check_current_folder() -> None:
+    """Raises ConfigError if W&B would read settings from the current folder.
+
+    They may name a server, which is sent the API key. The current folder is not trusted.
+    """
+    for folder in ("wandb", ".wandb"):
+        path = Path(folder, "settings")
+        if os.path.lexists(path):
+            raise ConfigError(
+                f"W&B would read {path} in the current folder, which may name another server; delete it, and set what "
+                "you need with logger.wandb.mode, logger.wandb.entity or $WANDB_BASE_URL"
+            )

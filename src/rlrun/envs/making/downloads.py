@@ -16,6 +16,7 @@ from typing import Any
 
 from rlrun import data_files
 from rlrun.envs.making.unix_compress import CompressFile
+from rlrun.operating_system import cache_folder
 
 SECONDS = 60  # a connection that delivers nothing for this time is closed
 LIMIT = 1 << 30  # bytes of a download; the largest file that our configs name has 361 MB
@@ -59,12 +60,7 @@ def fetched(url: str, sha256: str, force: bool = False) -> Path:
 
 def cached(sha256: str) -> Path:
     """Returns the path in the cache of the file with this SHA-256. It is made of the digest, never of the URL."""
-    return folder() / sha256
-
-
-def folder() -> Path:
-    """Returns the cache folder of the user, $XDG_CACHE_HOME/rlrun or ~/.cache/rlrun."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlrun"
+    return cache_folder() / sha256
 
 
 def check_source(url: object, sha256: object) -> None:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rlrun.data_files import open_data
-from rlrun.envs.making.downloads import folder
 from rlrun.envs.making.make import Recipe
 from rlrun.errors import ConfigError
 from rlrun.imports import is_path
+from rlrun.operating_system import cache_folder
 from rlrun.settings import config, parse
 from rlrun.snapshot.atomic import replace_text
 
@@ -180,7 +180,7 @@ def _parsed(values: object) -> Verdict | None:
 
 
 def _path(about: str) -> Path:
-    return folder() / "selftest" / f"{hashlib.sha256(about.encode()).hexdigest()}.json"
+    return cache_folder() / "selftest" / f"{hashlib.sha256(about.encode()).hexdigest()}.json"
 
 
 def _holds(verdict: Verdict) -> bool:
