@@ -32,6 +32,7 @@ these plug-ins are included."""
 WITHOUT_FILES = {"wrapper": "wrappers of environments", "callback": "callbacks of runs"}  # groups without YAML files
 
 OPTIMAL = "optimal=true"
+WEIGHTS = ("weights=true", "weights=json")
 
 SHOW_HELP = """\
 usage: rlrun show [algo=<name>] [env=<name>] [key=value ...]
@@ -41,6 +42,7 @@ Prints every key of the config that these settings compose: its value, the sourc
   rlrun show algo=sac
   rlrun show algo=sac env=HalfCheetah trainer=quick
   rlrun show env=FrozenLake optimal=true    compute the optimal return by value iteration
+  rlrun show algo=sac env=Pendulum weights=true   which optimiser trains which weight; weights=json for programs
   rlrun show space=sac                      the hyperparameters that are worth tuning, with ranges
   rlrun show submit=slurm                   where runs are started, with its settings"""
 
@@ -169,6 +171,11 @@ def show(words: Sequence[str]) -> int:
         words = _show_submission(words)
         if not words:
             return 0
+    for word in WEIGHTS:
+        if word in words:
+            from rlrun.cli.weights import print_weights
+
+            return print_weights([other for other in words if other != word], as_json=word == WEIGHTS[1])
     found = explained([word for word in words if word != OPTIMAL])
     if OPTIMAL in words:
         return _show_optimal(found.values)

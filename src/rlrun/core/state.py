@@ -1,7 +1,7 @@
 """Optimisers over flat parameter buffers, target networks, running mean and variance."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,12 @@ class Optim(StartsFresh, nn.Module):
     finite, `fault` becomes 1, and neither this step nor any later one changes a weight. The trainer reads `fault` and
     stops the run.
 
+    Every weight belongs to one optimiser, because a second one would move it to a buffer of its own, where steps of the
+    first no longer reach it.
+
     learning_rate: a number, or a tensor that changes during the run (`algo.schedule`).
+    within: an optimiser that shares its weights with this one. The parameters are neighbours in its buffer, in the same
+        order, and both optimisers change them there, each with moments, steps and a learning rate of its own.
     """
 
     exp_avg: Tensor
@@ -40,20 +45,36 @@ class Optim(StartsFresh, nn.Module):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        within: "Optim | None" = None,
     ):
         super().__init__()
         self.params = tuple(params)
+        self.within = () if within is None else (within,)  # in a tuple, so that it is no submodule
         self.betas, self.eps, self.weight_decay, self.max_grad_norm = betas, eps, weight_decay, max_grad_norm
-        self.flat = torch.cat([param.detach().reshape(-1) for param in self.params])
-        parts = self.flat.split([param.numel() for param in self.params])
-        for param, part in zip(self.params, parts, strict=True):
-            param.data = part.view_as(param)
+        if within is None:
+            self.flat = torch.cat([param.detach().reshape(-1) for param in self.params])
+            parts = self.flat.split([param.numel() for param in self.params])
+            for param, part in zip(self.params, parts, strict=True):
+                param.data = part.view_as(param)
+        else:
+            self.flat = within.part(self.params)
         self.register_buffer("exp_avg", torch.zeros_like(self.flat))
         self.register_buffer("exp_avg_sq", torch.zeros_like(self.flat))
         self.register_buffer("steps", self.flat.new_zeros(()))
         rate = torch.as_tensor(learning_rate, dtype=self.flat.dtype, device=self.flat.device)
         self.register_buffer("learning_rate", rate)  # a tensor stays the same object, so that it can be scheduled
         self.register_buffer("fault", self.flat.new_zeros(()))
+
+    def part(self, params: Sequence[nn.Parameter]) -> Tensor:
+        """Returns the part of the buffer that holds these parameters. Raises ValueError if they are no neighbours."""
+        known = [id(param) for param in self.params]
+        first = known.index(id(params[0])) if id(params[0]) in known else 0
+        if known[first : first + len(params)] != [id(param) for param in params]:
+            raise ValueError(
+                "the parameters of an optimiser must be neighbours, in the same order, in the one around it"
+            )
+        start = sum(param.numel() for param in self.params[:first])
+        return self.flat[start : start + sum(param.numel() for param in params)]
 
     def grads(self, loss: Tensor, create_graph: bool = False) -> Tensor:
         """Returns d loss / d params, flat [P]. Other parameters that the loss depends on get no gradients."""

@@ -15,6 +15,7 @@ from rlrun.addons.rewards import reward_weight_addons
 from rlrun.addons.rewards.total import intrinsic_addons
 from rlrun.buffers.replay import Reading
 from rlrun.config.schema import RunConfig
+from rlrun.core import ownership
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
@@ -93,6 +94,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         raise ConfigError(*faults)
     if parts.memory.size:
         addons.append(RecurrentState(parts.memory))
+    ownership.check(agent, addons)
     for part in (agent, addons):
         engine.accelerate(part, config.trainer.engine, config.trainer.precision, device)
     return agent, addons

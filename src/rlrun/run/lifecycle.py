@@ -22,6 +22,7 @@ from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.callback import Callbacks, RunView
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
+from rlrun.core.ownership import untrained
 from rlrun.envs.same_spaces import difference
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.imports import traced
@@ -429,6 +430,8 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
         yield f"env {loop.env.name}: {loop.env.verdict.unrepeatable}"
     if not saves_replay(config, loop):
         yield "a resume of this run will be not exact, because its snapshots hold no replay"
+    if line := untrained(loop.agent, loop.addons):
+        yield line
     advice = start_hint(*loop.first_update(), config.trainer.total_steps)
     if advice:
         yield advice
