@@ -39,8 +39,8 @@ from rlrun.envs.saving.selftest import EPISODE_END, self_test
 from rlrun.envs.stepping.obs_adapter import sample
 from rlrun.imports import traced
 from rlrun.run.assemble import build_loop
+from rlrun.run.checkpointer import rings
 from rlrun.run.job import Done, resume_run, train_job
-from rlrun.run.lifecycle import rings
 from rlrun.rundir import METRICS
 from rlrun.settings import registry
 from rlrun.snapshot.loaded import Snapshot

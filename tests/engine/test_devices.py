@@ -17,8 +17,8 @@ from rlrun.envs.simulators.suite import ENTRY_POINTS
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.nested import leaves
 from rlrun.run import assemble
+from rlrun.run.checkpointer import rings
 from rlrun.run.evaluation import evaluate
-from rlrun.run.lifecycle import rings
 from rlrun.snapshot.tree import decode, encode
 
 # torch squeezes the product of a vector in place, which the simulated tensors do not support

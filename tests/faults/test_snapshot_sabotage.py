@@ -20,7 +20,7 @@ from stores import flip, quick_folder, restored, three
 from toys import equal, toy, train
 
 from rlrun.errors import ConfigError, SnapshotError
-from rlrun.run.lifecycle import rings
+from rlrun.run.checkpointer import rings
 from rlrun.rundir import RunDir
 from rlrun.snapshot import segments
 from rlrun.snapshot.store import Store, step_name

@@ -13,7 +13,7 @@ from rlrun.cli import main
 from rlrun.config.stored import CONFIG, read_config
 from rlrun.core.loop import Loop
 from rlrun.python import Run
-from rlrun.run.lifecycle import rings
+from rlrun.run.checkpointer import rings
 from rlrun.run.weights import warm_start
 from rlrun.snapshot.store import Store, step_name
 

@@ -13,7 +13,8 @@ from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
-from rlrun.run.lifecycle import build_new, rings
+from rlrun.run.checkpointer import rings
+from rlrun.run.lifecycle import build_new
 from rlrun.run.weights import load_part, warm_start
 from rlrun.snapshot.store import Store, step_name
 

@@ -17,7 +17,7 @@ from typing import Any
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.run.assemble import build_loop
-from rlrun.run.lifecycle import rings
+from rlrun.run.checkpointer import rings
 from rlrun.run.trainer import NoCheckpoints, Trainer
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store, step_name

@@ -16,7 +16,8 @@ from rlrun.envs.saving.selftest import NATIVE, Method
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
-from rlrun.run.lifecycle import build_new, rings, saved_rings
+from rlrun.run.checkpointer import rings, saved_rings
+from rlrun.run.lifecycle import build_new
 from rlrun.settings import registry
 from rlrun.snapshot import tree
 from rlrun.snapshot.segments import describe

@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from rlrun import files
-from rlrun.buffers.ring import RingBuffer
 from rlrun.config import resumable
 from rlrun.config.loggers import folded
-from rlrun.config.reach import reaches
 from rlrun.config.resumable import Recorded, changed, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
@@ -38,15 +36,26 @@ from rlrun.run.assemble import (
     eval_env,
     prepare_device,
 )
-from rlrun.run.data import check_stored_data, data_changes, data_digests
+from rlrun.run.checkpointer import (
+    REPLAY,
+    WITHOUT_REPLAY,
+    StoreCheckpointer,
+    close_store,
+    open_store,
+    recorded_rows,
+    rings,
+    saves_replay,
+)
+from rlrun.run.continued import check_folders, stored_parts
+from rlrun.run.data import check_stored_data, data_changes
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
-from rlrun.run.reschedule import fitted, rescheduled, zero_after_end
+from rlrun.run.reschedule import fitted, zero_after_end
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
 from rlrun.run.untrusted import check_environment
-from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start, without
+from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.settings import registry
 from rlrun.snapshot import manifest
@@ -56,13 +65,10 @@ from rlrun.snapshot.store import Store, step_name, step_of
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint, schedule_hints, start_hint
 from rlrun.telemetry.loggers import Loggers, make_loggers, remember, stored_loggers
-from rlrun.telemetry.metrics import MetricKeys, WrittenRows, read_rows
+from rlrun.telemetry.metrics import MetricKeys, read_rows
 from rlrun.types import MASK, Context
 
-WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
 UNPAUSED = {"trainer.stop_at": None}  # a resume does not stop there again, unless the user types it again
-FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")  # settings that name folders for demonstrations
-REPLAY = "buffer."  # prefix of the state of the replay buffer
 
 
 @dataclass(frozen=True)
@@ -171,45 +177,6 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
     return begin(config, run, open_store(config, run), stored_loggers(config.logger, changes, source_path))
 
 
-class Continued(NamedTuple):
-    """The parts of a stored run that may be untrusted, after their checks."""
-
-    config: RunConfig
-    loggers: Loggers
-    words: dict[str, Any]  # the settings that the user typed, by dotted key
-    changes: dict[str, Any]  # the settings whose value differs from the stored one
-
-
-def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed: bool = False) -> Continued:
-    """Returns the config and the loggers of a stored run, with the user's changes applied.
-
-    typed_words: settings that the user typed, by dotted key. step: the step at which the run goes on. typed: as in
-    `resume`.
-    """
-    values = read_config(path / CONFIG)
-    words = folded(typed_words, values)
-    changes = rescheduled(values, words, step)
-    config = stored_config(path, changes, typed)
-    loggers = stored_loggers(config.logger, typed_words, path)
-    if typed:
-        for logger in loggers.values():
-            logger.trust(path)
-    else:
-        check_environment(config.env, words)
-        check_folders(values, words)
-    return Continued(config, loggers, words, changes)
-
-
-def check_folders(values: Mapping[str, object], typed: Mapping[str, object]) -> None:
-    """Raises ConfigError if a stored config names folders in which training writes or searches demonstrations.
-
-    Folders that the user typed too are allowed.
-    """
-    faults = [reach.line for reach in reaches(values) if reach.key in FOLDERS and reach.key not in typed]
-    if faults:
-        raise ConfigError(*faults)
-
-
 def check_resumable(snapshot: Snapshot) -> None:
     """Raises SnapshotError if the snapshot was shared without replay, environments and random numbers."""
     if snapshot.header.get(WEIGHTS_ONLY):
@@ -221,11 +188,6 @@ def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, obje
     total = config.trainer.total_steps
     if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
         raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; set a larger number")
-
-
-def open_store(config: RunConfig, run: RunDir) -> Store:
-    """Opens the snapshots of a run for reading and writing."""
-    return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
 
 def check(config: RunConfig) -> None:
@@ -449,45 +411,6 @@ def end_callbacks(callbacks: Callbacks, summary: dict[str, object], log: Telemet
         log.message(str(error))
 
 
-def recorded_rows(snapshot: Snapshot) -> WrittenRows | None:
-    """Returns number and hash of the log rows written before the snapshot, or None if its header lacks them."""
-    match snapshot.header.get("metrics"):
-        case {"rows": int(rows), "sha256": str(sha256)} if rows >= 0:
-            return WrittenRows(rows, sha256)
-    return None
-
-
-class StoreCheckpointer:
-    """Saves snapshots of a run in its store, with a header that a resume checks."""
-
-    def __init__(self, config: RunConfig, loop: Loop, store: Store, log: Telemetry, recorded: Recorded):
-        self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
-        self.rings = saved_rings(config, loop)
-
-    def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None:
-        """Takes a snapshot. The log rows so far are written to disk first."""
-        header = {
-            "step": self.loop.steps,
-            "total_steps": self.config.trainer.total_steps,
-            "algo": self.config.algo["name"],
-            **self.recorded._asdict(),
-            "metrics": self.log.written._asdict(),
-            "data": data_digests(self.loop),
-        }
-        if not saves_replay(self.config, self.loop):
-            header[WITHOUT_REPLAY] = True
-            state = without(state, (REPLAY,))
-        self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
-
-    def flush(self) -> None:
-        """Writes the full segments of the replay buffer."""
-        self.store.seal(self.rings)
-
-    def wait(self) -> None:
-        """Waits until the last snapshot is on disk."""
-        self.store.wait()
-
-
 def make_trainer(
     config: RunConfig,
     loop: Loop,
@@ -513,32 +436,6 @@ def make_trainer(
 
     checkpointer = StoreCheckpointer(config, loop, store, log, recorded)
     return Trainer(config.trainer, loop, log, evaluate_at, checkpointer, callbacks)
-
-
-def close_store(store: Store, log: Telemetry) -> None:
-    """Waits for the snapshot that is being written. Only logs an error, because the run has ended anyway."""
-    try:
-        store.close()
-    except SnapshotError as error:
-        log.message(str(error))
-
-
-def rings(loop: Loop) -> dict[str, RingBuffer]:
-    """Returns the ring buffers of a run by module path. A snapshot that holds one stores it in segments."""
-    return {name: module for name, module in loop.named_modules() if isinstance(module, RingBuffer)}
-
-
-def saves_replay(config: RunConfig, loop: Loop) -> bool:
-    """Returns whether snapshots hold the replay buffer of a loop, if it has one."""
-    return config.trainer.snapshot_replay or not loop.refills
-
-
-def saved_rings(config: RunConfig, loop: Loop) -> dict[str, RingBuffer]:
-    """Returns the ring buffers that snapshots hold."""
-    found = rings(loop)
-    if not saves_replay(config, loop):
-        found = without(found, (REPLAY,))
-    return found
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, object]:

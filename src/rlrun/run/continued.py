@@ -1,0 +1,56 @@
+"""Reads the parts of a stored run that may be untrusted, and checks them before the run goes on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlrun.config.loggers import folded
+from rlrun.config.reach import reaches
+from rlrun.config.schema import RunConfig
+from rlrun.config.stored import CONFIG, read_config
+from rlrun.errors import ConfigError
+from rlrun.run.reschedule import rescheduled
+from rlrun.run.trained import stored_config
+from rlrun.run.untrusted import check_environment
+from rlrun.telemetry.loggers import Loggers, stored_loggers
+
+FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")  # settings that name folders for demonstrations
+
+
+class Continued(NamedTuple):
+    """The parts of a stored run that may be untrusted, after their checks."""
+
+    config: RunConfig
+    loggers: Loggers
+    words: dict[str, Any]  # the settings that the user typed, by dotted key
+    changes: dict[str, Any]  # the settings whose value differs from the stored one
+
+
+def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed: bool = False) -> Continued:
+    """Returns the config and the loggers of a stored run, with the user's changes applied.
+
+    typed_words: settings that the user typed, by dotted key. step: the step at which the run goes on. typed: as in
+    `resume`.
+    """
+    values = read_config(path / CONFIG)
+    words = folded(typed_words, values)
+    changes = rescheduled(values, words, step)
+    config = stored_config(path, changes, typed)
+    loggers = stored_loggers(config.logger, typed_words, path)
+    if typed:
+        for logger in loggers.values():
+            logger.trust(path)
+    else:
+        check_environment(config.env, words)
+        check_folders(values, words)
+    return Continued(config, loggers, words, changes)
+
+
+def check_folders(values: Mapping[str, object], typed: Mapping[str, object]) -> None:
+    """Raises ConfigError if a stored config names folders in which training writes or searches demonstrations.
+
+    Folders that the user typed too are allowed.
+    """
+    faults = [reach.line for reach in reaches(values) if reach.key in FOLDERS and reach.key not in typed]
+    if faults:
+        raise ConfigError(*faults)
