@@ -23,6 +23,7 @@ CUTS = {  # applied to trained runs, if their config has the key
     "trainer.total_steps": 60,
     "trainer.eval_every": 60,
     "trainer.eval_episodes": 1,
+    "trainer.eval_max_steps": 50,
     "trainer.snapshot_every": 60,
     "trainer.log_every": 60,
     "algo.loop.warmup_steps": 20,

@@ -113,7 +113,7 @@ def test_torch_env_of_the_page_trains_and_can_be_evaluated(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     words = ["algo=ppo", "env=./own_walk.py:Walk-v0", "preset=none", "env.backend=native", "env.num_envs=16"]
     words += ["env.kwargs.step=0.5", "algo.loop.rollout_steps=8", "algo.minibatch_size=64"]
-    words += ["trainer.total_steps=256", "trainer.eval_episodes=2", "logger=[]"]
+    words += ["trainer.total_steps=256", "trainer.eval_episodes=2", "trainer.eval_max_steps=50", "logger=[]"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
     assert main(["eval", str(tmp_path / "run"), "episodes=2", "plugins=[./own_walk.py]"]) == 0
 
