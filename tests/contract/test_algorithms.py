@@ -390,12 +390,12 @@ def keys_of(algo: str) -> Values:
 
 def check_keys(algo: str, keys: Values, build: Build) -> None:
     """Each of these keys changes weights or observations, but for those of NOT_LIVE; those of REFUSED are refused."""
-    updates = 16 if "buffer" in toy(algo)["algo"] else 4
+    counts = (1, 2, 4, 8, 16) if "buffer" in toy(algo)["algo"] else (1, 2, 4)
 
     def outcomes(changes: Values) -> Iterator[Any]:
-        """Yields weights and observations after one update, which most keys change, and after several."""
+        """Yields weights and observations after one update, which most keys change, and after more."""
         loop = build(toy(algo, **changes))
-        for count in (1, updates):
+        for count in counts:
             train(loop, count)
             yield [*weights(loop), copy.deepcopy(loop.obs)]
 
