@@ -3,7 +3,7 @@
 import multiprocessing.util
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from fake_slurm import HOME, FakeSlurm
 from forks import forked
 from toys import NOT_NORMALIZED
 
+from rlrun.config.compose import Composer
 from rlrun.config.schema import run_config
+from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.stepping.vector import VectorEnv
@@ -56,6 +58,26 @@ def shared_toys(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Non
     if worker_id != "master":
         toys.SHARED = tmp_path_factory.getbasetemp().parent / "toys"
         toys.SHARED.mkdir(exist_ok=True)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_compositions() -> Iterator[None]:
+    """Lets all tests share what Hydra finds for choices of rlrun's own files, which no test changes."""
+    known: dict[tuple[str, ...], Any] = {}
+    find = Composer._defaults
+
+    def found(composer: Composer, choices: Sequence[str]) -> Any:
+        named = {*choices} - {"preset=none", "logger=[]"}
+        if composer.folders != [CONF] or not all((CONF / f"{name.replace('=', '/')}.yaml").exists() for name in named):
+            return find(composer, choices)
+        key = tuple(choices)
+        if key not in known:
+            known[key] = find(composer, choices)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Composer, "_defaults", found)
+        yield
 
 
 @pytest.fixture(autouse=True)
