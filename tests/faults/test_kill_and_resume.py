@@ -130,17 +130,17 @@ def a_new_row(run: Path) -> Callable[[], bool]:
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_resume_after_kill_and_signals_equals_the_uninterrupted_run(name: str, tmp_path: Path) -> None:
     fork = partial(Fork, tmp_path)
-    start: Callable[..., Process | Fork] = Process if name == "ppo" else fork
+    resume: Callable[..., Process | Fork] = Process if name == "ppo" else fork
     alone, disturbed = tmp_path / "alone", tmp_path / "disturbed"
     undisturbed = fork("train", *RUNS[name], f"run_dir={alone}")
 
-    process = start("train", *RUNS[name], f"run_dir={disturbed}")
-    code, _ = process.signal_when(signal.SIGKILL, (disturbed / "snapshots" / "LATEST").exists)
+    killed = fork("train", *RUNS[name], f"run_dir={disturbed}")
+    code, _ = killed.signal_when(signal.SIGKILL, (disturbed / "snapshots" / "LATEST").exists)
     assert code == -signal.SIGKILL
     assert not (disturbed / "summary.json").exists()
 
     for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        process = start("resume", str(disturbed))
+        process = resume("resume", str(disturbed))
         code, output = process.signal_when(number, a_new_row(disturbed))
         assert code == expected, output
         assert "Traceback" not in output
