@@ -65,6 +65,7 @@ DATA, SAVED = "DATA", "SAVED"
 # Values of keys whose type is too wide to choose from.
 VALUES: dict[str, list[Any]] = {
     "algo.buffer.achieved_goal": [],  # names of keys of the observation
+    "algo.buffer.beta": [{"name": "linear", "start": 0.2, "end": 0.6, "fraction": 0.5}],
     "algo.buffer.desired_goal": [],
     "algo.buffer.dtypes": [{"obs": "float16", "action": "float32", "reward": "bfloat16"}],
     "algo.buffer.given": [DATA],
