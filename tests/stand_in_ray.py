@@ -1,6 +1,7 @@
 """The few calls of Ray that rlrun uses, in one process: an actor is an object, and its cluster is a dict."""
 
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,7 @@ class Cluster(ModuleType):
         if not self.is_running:
             raise ConnectionError("Could not find any running Ray instance.\nPlease specify one.")
         self.connected = options
+        self.folder = Path.cwd()  # Ray's workers search it for modules
 
     def shutdown(self) -> None:
         self.connected = {}

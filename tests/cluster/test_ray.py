@@ -50,6 +50,13 @@ def waiting(name: str) -> Command:
     return command(name, "train", *own)
 
 
+def test_ray_does_not_have_its_workers_search_the_current_folder(cluster: stand_in_ray.Cluster) -> None:
+    here = Path.cwd()
+    started()
+    assert cluster.folder not in (here, Path(rlrun.__file__).parent) and not any(cluster.folder.iterdir())
+    assert Path.cwd() == here
+
+
 def test_actors_end_with_their_exit_code_and_a_log(cluster: stand_in_ray.Cluster) -> None:
     ray = started()
     ray.submit([command("good", "--version"), command("bad", "trian")])

@@ -1,5 +1,7 @@
 """Named streams: independent of each other, the same on every machine, saved and restored."""
 
+import struct
+
 import pytest
 import torch
 
@@ -32,6 +34,20 @@ def test_the_global_seed_plays_no_part() -> None:
     first = Stream(3, "a").normal(5)
     torch.manual_seed(2)
     assert torch.equal(first, Stream(3, "a").normal(5))
+
+
+@pytest.mark.parametrize(("left", "position"), [(624, 624), (1, 0), (1, 624), (300, 326), (2, 700)])
+def test_a_position_beyond_the_numbers_of_a_generator_is_refused(left: int, position: int) -> None:
+    stream = Stream(0, "a")
+    state = bytearray(stream.get_extra_state()["state"].numpy().tobytes())
+    struct.pack_into("<i4xQ", state, 8, left, position)
+    state[12:16] = (1).to_bytes(4, "little")  # whether the generator was seeded
+    forged = {"device": "cpu", "state": torch.frombuffer(state, dtype=torch.uint8)}
+    if (left, position) in ((1, 0), (1, 624)):
+        stream.set_extra_state(forged)
+    else:
+        with pytest.raises(ValueError, match=f"has {left} numbers left at position {position} of 624"):
+            stream.set_extra_state(forged)
 
 
 def test_random_stream_resumes_from_its_state() -> None:

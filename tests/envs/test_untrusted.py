@@ -104,6 +104,34 @@ def test_a_verdict_that_a_stored_run_brings_along_is_no_test_of_this_machine(mon
     assert tried
 
 
+def test_a_verdict_that_a_stored_run_brings_along_has_no_other_file_read(
+    tmp_path: Path, monkeypatch: Any, make: Any
+) -> None:
+    make(ID, kwargs=config(kwargs={"kind": "raise", "at": 50}, selftest="auto").kwargs)
+    ((about, verdict),) = verdicts._known.items()
+    verdicts._known.clear()
+    monkeypatch.setattr(verdicts, "_read", lambda about: None)
+    (tmp_path / "private").write_text("secret")
+    verdicts.recall(asdict(verdict) | {"files": verdict.files | {str(tmp_path / "private"): "0"}})
+    monkeypatch.setattr(verdicts, "_content", lambda path: pytest.fail(f"{path} was read"))
+    assert verdicts.known(about, 0.0) is None
+
+
+def test_a_file_that_was_trained_with_in_another_folder_is_not_known(
+    tmp_path: Path, make: Any, monkeypatch: Any
+) -> None:
+    for name in ("mine", "stranger"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "4x4").write_text(name)
+    cfg = config("FrozenLake", kwargs={"map_name": "4x4"}, wrappers={})
+    monkeypatch.chdir(tmp_path / "mine")
+    make(cfg.id, kwargs=cfg.kwargs)
+    check_environment(cfg, {})
+    monkeypatch.chdir(tmp_path / "stranger")
+    with pytest.raises(ConfigError, match="names a file"):
+        check_environment(cfg, {})
+
+
 def test_an_environment_without_arguments_is_not_tried(monkeypatch: Any) -> None:
     monkeypatch.setattr(untrusted, "try_environments", lambda *_: pytest.fail("tried"))
     check_environment(config("CartPole", wrappers={}), {})

@@ -1,6 +1,7 @@
 """The git entries of meta.json; no repository can run code."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,48 @@ def test_git_reads_no_files_outside_of_the_folder_of_the_repository(repository: 
     git(repository, "config", "core.worktree", str(tmp_path))
     assert git_diff(repository) == ""
     assert git_state(repository) is None
+
+
+def test_git_state_of_a_submodule(repository: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git(outer, "init", "--quiet")
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(repository), "inner")
+    assert (outer / "inner" / ".git").is_file()
+    assert git_state(outer / "inner") == git(repository, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "worktree", "submodule", "commondir", "alternates", "objects"])
+def test_git_reads_no_other_repository_that_a_folder_names(kind: str, repository: Path, tmp_path: Path) -> None:
+    (repository / "code.py").write_text("password\n")
+    git(repository, "commit", "-qam", "secret")
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    own, other = strange / ".git", repository / ".git"
+    if kind == "file":
+        own.write_text(f"gitdir: {other}\n")
+    elif kind == "link":
+        own.symlink_to(other)
+    elif kind in ("worktree", "submodule"):  # that names the folder, but has the repository of another
+        forged = strange / "forged" / "worktrees" / "x"
+        shutil.copytree(other, forged)
+        shutil.rmtree(forged / "objects")
+        own.write_text(f"gitdir: {forged}\n")
+        (forged / "commondir").write_text(str(other))
+        (forged / "gitdir").write_text(str(own))
+        git(strange, "config", "--file", str(forged / "config"), "core.worktree", str(strange))
+    else:
+        shutil.copytree(other, own)
+        shutil.rmtree(own / "objects")
+        if kind == "commondir":
+            (own / "commondir").write_text(str(other))
+        elif kind == "objects":
+            (own / "objects").symlink_to(other / "objects")
+        else:
+            (own / "objects" / "info").mkdir(parents=True)
+            (own / "objects" / "info" / "alternates").write_text(str(other / "objects"))
+    assert "password" in git(strange, "diff", "HEAD"), "git itself reads it"
+    assert git_diff(strange) == "" and git_state(strange) is None
 
 
 def test_git_diff_is_a_patch_of_tracked_files_that_git_applies(repository: Path, tmp_path: Path) -> None:

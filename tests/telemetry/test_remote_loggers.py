@@ -283,17 +283,29 @@ def test_settings_of_a_stored_logger_must_be_typed_again(tracker: Any, tmp_path:
             stored_loggers({name: changed}, by_name, folder)
 
 
-@pytest.mark.parametrize("folder", ["wandb", ".wandb"])
+@pytest.mark.parametrize("file", ["wandb/settings", ".wandb/settings", "config-defaults.yaml"])
 def test_wandb_reads_no_settings_in_the_current_folder(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", FakeWandB(Server(), tmp_path))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / folder).mkdir()
+    (tmp_path / file).parent.mkdir(exist_ok=True)
     assert make_loggers({"wandb": WANDB}).keys() == {"wandb"}
-    (tmp_path / folder / "settings").write_text("[default]\nbase_url = http://127.0.0.1:1\n")
-    with pytest.raises(ConfigError, match=f"logger.wandb: W&B would read {folder}/settings in the current folder"):
+    (tmp_path / file).write_text("[default]\nbase_url = http://127.0.0.1:1\n")
+    with pytest.raises(ConfigError, match=f"logger.wandb: W&B would read {file} in the current folder"):
         make_loggers({"wandb": WANDB})
+
+
+def test_wandb_gets_no_image_of_a_kind_that_runs_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    server = Server()
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandB(server, tmp_path))
+    media = tmp_path / "run" / "media"
+    media.mkdir(parents=True)
+    (media / "000000000001-x.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 100 100\nshowpage\n")
+    train(tmp_path / "run", {"wandb": WANDB}, made(3, 3), from_step=2)
+    assert server.media == [] and "logger.wandb is off: " in capsys.readouterr().err
 
 
 def test_mlflow_needs_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

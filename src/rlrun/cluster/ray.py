@@ -16,6 +16,7 @@ from rlrun.cluster import Cluster, Command, Main
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.errors import ConfigError, one_line
 from rlrun.imports import check_extra
+from rlrun.operating_system import cache_folder
 from rlrun.settings import NonNegativeFloat, PositiveInt, config
 
 NAMESPACE = "rlrun"
@@ -54,8 +55,11 @@ class Ray(Scheduler):
         super().__init__()
         self.cfg = cfg
         self._ray = ray
+        nowhere = cache_folder() / "empty"
+        nowhere.mkdir(parents=True, exist_ok=True)
         try:
-            ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
+            with contextlib.chdir(nowhere):  # Ray's workers search this folder for modules before any other
+                ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
         except Exception as error:  # Ray raises plain exceptions, too
             line = one_line(error).partition(". ")[0]
             raise ConfigError(

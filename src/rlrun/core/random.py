@@ -1,5 +1,6 @@
 """Named streams of random numbers, all spawned from one seed. A new stream does not change the other streams."""
 
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,9 +83,22 @@ class Stream(nn.Module):
     def set_extra_state(self, state: dict[str, object]) -> None:
         """Restores the generator. If the state comes from another kind of device, the generator gets a new seed."""
         if state["device"] == self.device.type:
-            self.generator.set_state(state["state"].cpu())  # type: ignore[attr-defined]
+            given: Tensor = state["state"].cpu()  # type: ignore[attr-defined]
+            if self.device.type == "cpu":
+                check_position(given)
+            self.generator.set_state(given)
         else:
             self.generator.manual_seed(seed_for(self.seed, f"{self.name} on {self.device.type}"))
+
+
+def check_position(state: Tensor) -> None:
+    """Raises ValueError if a generator of the CPU would read beyond the 624 numbers of its state.
+
+    Torch does not check that, and a snapshot may be untrusted.
+    """
+    left, position = struct.unpack_from("<i4xQ", state.numpy().tobytes(), 8)  # after the seed
+    if left + position != 625 and (left, position) != (1, 0):
+        raise ValueError(f"a random generator has {left} numbers left at position {position} of 624")
 
 
 @contextmanager

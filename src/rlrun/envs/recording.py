@@ -4,7 +4,8 @@ Both recorders wrap single environments inside their EnvSlot, so they record nat
 observation of every episode. The format of data sets: https://minari.farama.org/content/dataset_standards
 """
 
-import ctypes.util
+import contextlib
+import ctypes
 import importlib.util
 import math
 import os
@@ -171,8 +172,9 @@ def choose_renderer() -> None:
     if os.environ.get("DISPLAY"):
         return
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    for renderer, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
-        if ctypes.util.find_library(library):
+    for renderer, library in (("egl", "libEGL.so.1"), ("osmesa", "libOSMesa.so.8")):
+        with contextlib.suppress(OSError):  # not ctypes.util.find_library, which has compilers search this folder
+            ctypes.CDLL(library)
             os.environ.setdefault("MUJOCO_GL", renderer)
 
 

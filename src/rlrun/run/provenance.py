@@ -18,8 +18,10 @@ DIFF_BYTES = 1 << 20  # larger patches are not passed to loggers
 INDEX_BYTES = 64 << 20  # enough for a repository with half a million files
 GIT_SECONDS = 10  # time limit of one command; if a large repository is not cached yet, commands take seconds
 NOTHING: Mapping[str, str] = {}
-# prints four lines: the commit, the folder of the repository, and the paths of its index and of its objects
-LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
+# prints six lines: the commit, the folder of the files, the directory of git, the one that it shares with other
+# worktrees, and the paths of the index and of the objects
+LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--absolute-git-dir", "--git-common-dir", "--git-path", "index",
+          "--git-path", "objects")  # fmt: skip
 
 
 def provenance() -> dict[str, object]:
@@ -55,7 +57,7 @@ def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
     """Returns the current commit, and the output of `git diff-index` for the tracked files that differ from it.
 
     options: of `git diff-index`. Returns None if there is no repository, if its files are in another folder than that
-    of `.git`, or if git fails or takes too long.
+    of `.git`, if it does not belong to this folder, or if git fails or takes too long.
 
     The repository may be untrusted, and its configuration can name programs that git runs, such as filters and hooks.
     Git therefore runs in a new, empty repository with the objects and a copy of the index of the original. Only files
@@ -65,8 +67,10 @@ def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
     if root is None:
         return None
     try:
-        commit, top, index, objects = _git(folder, *LOCATE).splitlines()
+        commit, top, git_dir, common, index, objects = _git(folder, *LOCATE).splitlines()
         if not os.path.samefile(top, root):  # `core.worktree` may name any other folder, whose files would be read
+            return None
+        if not _belongs(root, Path(git_dir).resolve(), (folder / common).resolve()):
             return None
         with tempfile.TemporaryDirectory() as clean:
             _git(folder, "init", "--quiet", "--template=", clean)
@@ -82,6 +86,26 @@ def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
     except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None
     return commit, changes
+
+
+def _belongs(root: Path, git_dir: Path, common: Path) -> bool:
+    """Returns whether a repository belongs to the folder `root`. Its `.git` may be a stranger's, and name any other.
+
+    The repository is the directory `.git`, or it names the folder: as a linked worktree, or as a submodule. It must
+    hold its objects itself. common: the directory that worktrees share.
+    """
+    if any((common / name).exists() for name in ("commondir", "objects/info/alternates")):
+        return False
+    if (common / "objects").is_symlink():
+        return False
+    own = root.resolve() / ".git"
+    if own.is_dir() and not own.is_symlink():
+        return git_dir == common == own
+    if git_dir.parent == common / "worktrees":
+        back = files.read(git_dir / "gitdir", files.JSON_BYTES).decode().strip()
+        return (git_dir / back).resolve() == own
+    back = _git(root, "config", "--file", str(git_dir / "config"), "core.worktree").strip()
+    return git_dir == common and (git_dir / back).resolve() == root.resolve()
 
 
 def git_diff(folder: Path) -> str:

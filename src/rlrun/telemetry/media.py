@@ -14,6 +14,7 @@ from rlrun.snapshot.atomic import replace_file
 
 if TYPE_CHECKING:
     import numpy as np
+    import PIL.Image
     from numpy.typing import NDArray
 
 FOLDER = "media"
@@ -92,12 +93,18 @@ class Medium:
         """Returns the bytes of the file. Raises the errors of `files.read`."""
         return files.read(self.path, LARGEST)
 
-    def size(self) -> tuple[int, int]:
-        """Returns width and height of an image or a video."""
+    def picture(self) -> "PIL.Image.Image":
+        """Returns an image, or a video at its first frame. Raises OSError for a file of another kind.
+
+        Pillow knows many other kinds, some of which run programs.
+        """
         import PIL.Image
 
-        with PIL.Image.open(io.BytesIO(self.content()), formats=["PNG", "GIF"]) as image:
-            width, height = image.size
+        return PIL.Image.open(io.BytesIO(self.content()), formats=["PNG", "GIF"])
+
+    def size(self) -> tuple[int, int]:
+        """Returns width and height of an image or a video."""
+        width, height = self.picture().size
         return width, height
 
     def histogram(self) -> tuple[list[float], list[float]]:

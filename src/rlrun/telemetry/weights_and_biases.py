@@ -79,7 +79,7 @@ class WandB(RemoteLogger):
         elif medium.kind is Video:
             value = self._wandb.Video(str(medium.path), format="gif")
         else:
-            value = self._wandb.Image(str(medium.path))
+            value = self._wandb.Image(medium.picture())
         self._media[medium.name] = value
 
     def close(self, summary: dict[str, object]) -> None:
@@ -101,8 +101,7 @@ def _check_current_folder() -> None:
 
     They may name a server, which is sent the API key. The current folder is not trusted.
     """
-    for folder in ("wandb", ".wandb"):
-        path = Path(folder, "settings")
+    for path in ("wandb/settings", ".wandb/settings", "config-defaults.yaml"):
         if os.path.lexists(path):
             raise ConfigError(
                 f"W&B would read {path} in the current folder, which may name another server; delete it, and set what "

@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -71,6 +71,8 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
             "num_envs": num_envs,
             "python": platform.python_version(),
         }
+        if named := _named_files(recipe.kwargs):  # a relative path names another file in another folder
+            about["named"] = named
         files = [module for module in recipe.modules if is_path(module)]
         if files:  # paths, because another folder may hold a file of the same name
             about["files"] = files
@@ -84,7 +86,7 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
 
     A verdict on a test that timed out is not valid if `timeout_s` is longer than the limit of that test.
     """
-    return _valid(about, timeout_s, (_known.get, _recalled.get, _read))
+    return _valid(about, timeout_s, (_known.get, _brought_along, _read))
 
 
 def is_known(about: str | None) -> bool:
@@ -136,8 +138,7 @@ def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]
     These cover all modules that this process has imported, except Python's own, and files that the arguments name.
     """
     versions: dict[str, str] = {}
-    named = [value for value in arguments.values() if isinstance(value, str) and os.path.isfile(value)]
-    files = {os.path.abspath(path): _content(path) for path in named}
+    files = {path: _content(path) for path in _named_files(arguments)}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or _is_standard(path):
@@ -149,6 +150,27 @@ def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]
         else:
             files[os.path.abspath(path)] = _content(path)
     return versions, files
+
+
+def _named_files(arguments: Mapping[str, object]) -> list[str]:
+    """Returns the absolute paths of the files that arguments name."""
+    named = [value for value in arguments.values() if isinstance(value, str) and os.path.isfile(value)]
+    return sorted(map(os.path.abspath, named))
+
+
+def _brought_along(about: str) -> Verdict | None:
+    """Returns a verdict from `recall`, unless it names other files than imported modules and those of the arguments.
+
+    A stored run may name any file of this machine, which would be read to compare its content.
+    """
+    found = _recalled.get(about)
+    if found is None:
+        return None
+    paths = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    known = {os.path.abspath(path) for path in paths if isinstance(path, str)}
+    if found.files.keys() <= known | {*json.loads(about).get("named", ())}:
+        return found
+    return None
 
 
 def _name(entry: Any) -> str | None:
