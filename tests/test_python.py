@@ -50,7 +50,7 @@ def test_policy_acts_as_an_evaluation_does(algo: str, tmp_path: Path) -> None:
             action, extras = found.addons.act(found.agent, obs, carry, False)
             native = env.actions.to_native(env.actions.clip(action.numpy()))
             assert np.array_equal(policy.act(obs.numpy()), native)
-            obs, carry = env.step(action).obs, carried(extras, torch.zeros(3, dtype=torch.bool))
+            obs, carry = env.step(action)[0]["following"], carried(extras, torch.zeros(3, dtype=torch.bool))
 
 
 def test_policy_takes_one_observation_or_a_batch(tmp_path: Path) -> None:

@@ -196,9 +196,8 @@ def _recorded(loop: Any, steps: int) -> str:
     Loop.begin(loop)
     rollout, stream = Rollout(loop.env.spec), Stream(loop.seed, "warmup")
     for _ in range(steps):
-        obs, first = loop.obs, loop.carry["first"]
-        step = loop.receive(loop.collector.step(loop.env.sample(stream), {}))
-        rollout.add(obs, step.action, step, {}, first)
+        step = loop.receive(*loop.collector.step(loop.env.sample(stream), {}))
+        rollout.add(step | {"action": step["executed"]})
     rows = index(rollout.batch(), (slice(None), 0))
     ends = {*((rows["terminated"] | rows["truncated"]).nonzero().flatten() + 1).tolist(), steps}
     begins = sorted({0, *ends} - {steps})

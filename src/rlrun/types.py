@@ -1,10 +1,13 @@
 """Types that all parts of rlrun share: batches, steps, specifications of environments, contexts of updates."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
 
 if TYPE_CHECKING:
     import gymnasium as gym
+    import numpy as np
     from torch import Tensor
 
 Obs = Union["Tensor", dict[str, "Obs"]]
@@ -66,7 +69,7 @@ class Spec:
     # envs/stepping/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
     goal_rewards: Any = None
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
-    holds: bool = False  # whether actions are held, so that steps have `Step.n_steps`
+    holds: bool = False  # whether actions are held, so that steps have `n_steps`
     time_limit: int | None = None  # steps after which an episode is cut; None: not known
 
     @property
@@ -95,23 +98,42 @@ class Episode(NamedTuple):
     success_fraction: float | None = None
 
 
-class Step(NamedTuple):
-    """One step of all environments, [num_envs, ...]. An episode that ends is reset within the same step."""
+Step = dict[str, "Tensor"]
+"""One step of all environments: tensors [num_envs, ...] by name; observations may be nested, as in a `Batch`.
 
-    obs: Obs  # observation to act on next: the first of the next episode where an episode ended
-    reward: "Tensor"  # [num_envs], or [num_envs, reward_dim]
-    terminated: "Tensor"  # [num_envs] bool: the task ended, do not bootstrap
-    truncated: "Tensor"  # [num_envs] bool: the episode was cut, for instance by a time limit; bootstrap from final_obs
-    final_obs: Obs  # the true successor; equals obs where no episode ended
-    action: "Tensor"  # the executed action, after clipping
-    weight: "Tensor"  # [num_envs] float: 0 for a masked step (a simulator's reset step), else 1
-    # "episodes": list of the `Episode`s that ended in this step.
-    # "own_returns": {environment index: returns [reward_dim] before wrappers}, only in evaluations with wrappers.
-    # "restarted": list of lines, one for each environment that failed and was created again.
-    # "drawn_rewards": [num_envs, ...], reward of one of the `n_steps`, drawn uniformly; only if actions are held.
-    info: dict[str, Any]
-    # [num_envs] float: for how many steps the action was held; `reward` is their discounted sum. None: for one step
-    n_steps: "Tensor | None" = None
+An episode that ends is reset within the same step. Keys are added on the way from the environments to the buffer, and
+values are never written to, because several keys may share one tensor.
+
+Environments write:
+  following    observation to act on next: the first of the next episode where an episode ended
+  next_obs     the true successor of the observation acted on; the same object as `following` if no episode ended
+  reward       [num_envs], or [num_envs, columns]; each reward module adds a column
+  terminated   bool: the task ended, do not bootstrap
+  truncated    bool: the episode was cut, for instance by a time limit; bootstrap from `next_obs`
+  weight       0 for a masked step (a simulator's reset step), else 1
+  executed     the action as the environment got it, clipped to its bounds
+  n_steps      for how many steps the action was held; `reward` is their discounted sum. Only if actions are held
+  drawn_reward  reward of one of these steps, drawn uniformly. Only if actions were held in this step
+
+The collector writes:
+  obs          observation acted on
+  action       as the agent chose it
+  first        bool: `obs` is the first of an episode
+and the extras that agent and add-ons return with an action."""
+
+
+class Events(NamedTuple):
+    """What else happened in a step, for counting and logging. Most steps have none: `NOTHING`."""
+
+    episodes: Sequence[Episode] = ()  # that ended
+    # index of the environment -> return [components] of rewards before wrappers
+    own_returns: "Mapping[int, np.ndarray]" = MappingProxyType({})
+    measures: "Mapping[str, np.ndarray]" = MappingProxyType({})  # name -> [num_envs], reported by simulators
+    logged: Sequence[tuple[str, float]] = ()  # names and values that environments logged
+    restarted: Sequence[str] = ()  # a line for each environment that failed and was created again
+
+
+NOTHING = Events()
 
 
 @dataclass(frozen=True)
@@ -137,21 +159,23 @@ class Timesteps(TypedDict, total=False):
     # The true successor, also where an episode ended. In a Transition: the successor of its last timestep.
     # Written by buffers/rows.py, buffers/rollout.py; read by agents and add-ons.
     next_obs: Obs  # [..., *space]
-    # Action that the environment executed.
-    # Written by buffers/rows.py, buffers/rollout.py; read by agents and add-ons.
+    # Action: from replay as the environment executed it, in a rollout as the agent chose it.
+    # Written by buffers/rows.py, core/collector.py; read by agents and add-ons.
     action: "Tensor"  # [..., *space]
     # Reward of the environment, plus intrinsic rewards. In a Transition: the discounted sum over `n_steps` timesteps.
-    # Written by buffers/replay.py, buffers/rollout.py, core/addon.py, addons/rewards/total.py; read by agents.
+    # Written by envs/stepping/vector.py, envs/stepping/accelerated.py, core/addon.py, buffers/replay.py,
+    # addons/rewards/total.py; read by agents.
     reward: "Tensor"  # [...], or [..., columns] for reward vectors
     # Where the episode terminated: no bootstrap. In a Transition: whether its last timestep terminated, as a float.
-    # Written by buffers/replay.py, buffers/rollout.py; read by agents.
+    # Written by envs/stepping/vector.py, envs/stepping/accelerated.py, buffers/replay.py; read by agents.
     terminated: "Tensor"  # [...]
     # Where the episode was truncated: bootstrap from `next_obs`. In a Transition, a float.
-    # Written by buffers/rows.py, buffers/rollout.py; read by on-policy agents.
+    # Written by envs/stepping/vector.py, envs/stepping/accelerated.py; read by on-policy agents.
     truncated: "Tensor"  # [...]
     # Weight of the row in every loss: 0 for a masked step, else the importance weight of prioritised replay or 1.
     # Replayed sequences have one weight each, [B].
-    # Written by buffers/replay.py, buffers/rollout.py, buffers/prioritized.py; read by every loss.
+    # Written by envs/stepping/vector.py, envs/stepping/accelerated.py, buffers/replay.py,
+    # buffers/prioritized.py; read by every loss.
     weight: "Tensor"  # [...]
     # 1 or True for rows from a data set or from demonstrations.
     # Written by buffers/mixed.py, buffers/demo_lines.py; read by agents that clone behaviour.
@@ -223,10 +247,10 @@ class RolloutBatch(Timesteps, total=False):
     """
 
     # For how many steps the action was held; `reward` is their discounted sum. Only if actions are held.
-    # Written by buffers/rollout.py; read by agents/policy/columns.py.
+    # Written by envs/stepping/vector.py; read by agents/policy/columns.py.
     n_steps: "Tensor"  # [T, N]
     # True for the first row of an episode.
-    # Written by buffers/rollout.py; read by addons/memory.py and linear baselines.
+    # Written by core/collector.py; read by addons/memory.py and linear baselines.
     first: "Tensor"  # [T, N]
     # Log-probability of the action under the policy that chose it, an extra of policy gradient agents.
     # Written by agents/policy/a2c.py, agents/meta/maml.py, buffers/demo_lines.py; read by policy gradient agents.

@@ -19,9 +19,10 @@ SPEC = Spec(spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2), 3
 CONTEXT = Context(0, 0, 0.0)
 
 
-def step_of(obs: Any, reward: torch.Tensor, done: torch.Tensor | None = None) -> Step:
-    no = torch.zeros(len(reward), dtype=torch.bool)
-    return Step(obs, reward, no if done is None else done, no, obs, reward, torch.ones(len(reward)), {})
+def rewarded(reward: torch.Tensor, done: torch.Tensor | None = None) -> Step:
+    no = torch.zeros(3, dtype=torch.bool)
+    terminated = no if done is None else done
+    return {"reward": reward, "terminated": terminated, "truncated": no, "weight": torch.ones(3)}
 
 
 def settings(kind: str, **changes: Any) -> NormalizeConfig:
@@ -48,7 +49,7 @@ def test_observation_normalisation_clips_and_adds_epsilon_as_set() -> None:
     obs = torch.tensor([[0.0, 10.0], [2.0, 10.0], [4.0, 10.0]])
     for clip, largest, epsilon in ((1.0, 1.0, 1e-8), (None, np.inf, 0.25)):
         addon = of_observations(clip_obs=clip, epsilon=epsilon)
-        addon.collect(None, step_of(obs, torch.zeros(3)), {})
+        addon.on_step({"following": obs})
         addon.update({}, CONTEXT)
         out = addon.see(torch.tensor([[102.0, 12.0]]), {}, True)[0]
         expected = np.array([100.0, 2.0]) / np.sqrt(np.array([8 / 3, 0.0]) + epsilon)
@@ -59,7 +60,7 @@ def test_reward_normalisation_clips_and_adds_epsilon_as_set() -> None:
     reward = torch.tensor([1.0, 3.0, 5.0])
     for clip, largest, epsilon in ((1.5, 1.5, 1e-8), (None, np.inf, 2.0)):
         addon = of_rewards(0.9, clip_reward=clip, epsilon=epsilon)
-        addon.collect(None, step_of(torch.zeros(3, 2), reward), {})
+        addon.on_step(rewarded(reward))
         scaled = addon.relabel({"reward": reward})["reward"]
         expected = (reward / np.sqrt(8 / 3 + epsilon)).clamp(max=largest)
         torch.testing.assert_close(scaled, expected)
@@ -87,7 +88,7 @@ def test_observation_normalisation_standardises_vectors_of_a_dict() -> None:
         "depth": torch.rand(5, 4, 4, 1),
         "goal": torch.randn(5, 1) - 2,
     }
-    addon.collect(None, step_of(obs, torch.zeros(5)), {})
+    addon.on_step({"following": obs})
     addon.update({}, CONTEXT)
     out = addon.see(obs, {}, True)[0]
     for vector in (out["arm"]["joint.angles"], out["goal"]):
@@ -105,7 +106,7 @@ def test_observation_normalisation_standardises_vectors_of_a_dict() -> None:
 def test_normalised_observations_have_mean_0_and_std_1_after_an_update() -> None:
     addon, obs = of_observations(), torch.randn(50, 3, 2) * 7 + 3
     for rows in obs:
-        addon.collect(None, step_of(rows, torch.zeros(3)), {})
+        addon.on_step({"following": rows})
     assert torch.equal(addon.see(obs[0], {}, True)[0], obs[0].clamp(-10, 10)), "nothing counts before an update"
     addon.update({}, CONTEXT)
     out = addon.see(obs.flatten(0, 1), {}, True)[0]
@@ -118,7 +119,7 @@ def test_normalised_observations_have_mean_0_and_std_1_after_an_update() -> None
 def test_normalised_observations_are_equal_in_acting_and_learning() -> None:
     addon, obs = of_observations(), torch.randn(4, 3, 2) * 5
     for rows in obs:
-        addon.collect(None, step_of(rows, torch.zeros(3)), {})
+        addon.on_step({"following": rows})
     addon.update({}, CONTEXT)
     batch = {"obs": obs, "next_obs": obs + 1, "reward": torch.ones(4)}
     out = addon.relabel(batch)
@@ -142,7 +143,7 @@ def test_reward_normalisation_divides_by_std_of_discounted_returns() -> None:
     seen: list[float] = []
     running = [0.0] * 3
     for t in range(60):
-        addon.collect(None, step_of(torch.zeros(3, 2), reward[t], done[t]), {})
+        addon.on_step(rewarded(reward[t], done[t]))
         for env in range(3):
             running[env] = gamma * running[env] + reward[t, env].item()
             seen.append(running[env])
@@ -157,10 +158,10 @@ def test_reward_normalisation_divides_by_std_of_discounted_returns() -> None:
 
 def test_reward_normalisation_ignores_masked_steps() -> None:
     plain, other = (of_rewards(0.9) for _ in range(2))
-    obs, reward = torch.zeros(3, 2), torch.tensor([1.0, 2.0, 3.0])
+    reward = torch.tensor([1.0, 2.0, 3.0])
     for addon in (plain, other):
-        addon.collect(None, step_of(obs, reward, torch.ones(3, dtype=torch.bool)), {})
-    other.collect(None, step_of(obs, torch.zeros(3))._replace(weight=torch.zeros(3)), {})
+        addon.on_step(rewarded(reward, torch.ones(3, dtype=torch.bool)))
+    other.on_step(rewarded(torch.zeros(3)) | {"weight": torch.zeros(3)})
     for addon in (plain, other):
         addon.update({}, CONTEXT)
     assert torch.equal(plain.statistics.live.var, other.statistics.live.var) and other.statistics.live.count == 3
@@ -169,7 +170,7 @@ def test_reward_normalisation_ignores_masked_steps() -> None:
 def test_reward_normalisation_scales_the_first_batch_by_itself() -> None:
     addon = of_rewards(0.0)
     reward = torch.tensor([100.0, 200.0, 300.0])
-    addon.collect(None, step_of(torch.zeros(3, 2), reward), {})
+    addon.on_step(rewarded(reward))
     scaled = addon.relabel({"reward": reward})["reward"]
     torch.testing.assert_close(scaled, (reward / reward.std(correction=0)).float())
 
@@ -191,16 +192,16 @@ def test_normalisation_state_restores_statistics_and_running_returns() -> None:
     first, second = (normalisers(settings("both"), SPEC, 0.9) for _ in range(2))
     for addon in first:
         for _ in range(5):
-            addon.collect(None, step_of(torch.randn(3, 2), torch.randn(3)), {})
+            addon.on_step(rewarded(torch.randn(3)) | {"following": torch.randn(3, 2)})
         addon.update({}, CONTEXT)
-        addon.collect(None, step_of(torch.randn(3, 2), torch.randn(3)), {})
+        addon.on_step(rewarded(torch.randn(3)) | {"following": torch.randn(3, 2)})
     for addon, other in zip(first, second, strict=True):
         other.load_state_dict(addon.state_dict())
     batch = {"obs": torch.randn(3, 2), "reward": torch.randn(3)}
-    step = step_of(torch.randn(3, 2), torch.randn(3))
+    step = rewarded(torch.randn(3)) | {"following": torch.randn(3, 2)}
     for addon, other in zip(first, second, strict=True):
         for one in (addon, other):
-            one.collect(None, step, {})
+            one.on_step(step)
             one.update({}, CONTEXT)
         out, copied = addon.relabel(batch), other.relabel(batch)
         assert all(torch.equal(out[key], copied[key]) for key in batch)

@@ -21,7 +21,7 @@ from rlrun.functional.priorities import of_sequences
 from rlrun.networks.heads import Head
 from rlrun.networks.recurrent import Lstm, StateLayout
 from rlrun.settings import registry
-from rlrun.types import MASK, Spec, Step
+from rlrun.types import MASK, Spec
 
 Build = Callable[..., Loop]
 ENVS, LENGTH, BURN_IN, STEPS, GAMMA = 3, 4, 3, 30, 0.9
@@ -72,11 +72,18 @@ def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: StateLayout,
     for row in rows:
         obs, final = (observed(space, row[key]) for key in ("x", "final"))
         obs, final = (value.get("obs", value) for value in (obs, final))
-        step = Step(
-            obs, row["reward"], row["terminated"], row["end"] & ~row["terminated"], final,
-            torch.zeros(ENVS, dtype=torch.int64), (~row["lost"]).float(), {},
-        )  # fmt: skip
-        buffer.add(obs, step.action, step, {"memory": row["memory"], "carry.memory": row["after"]})
+        step = {
+            "obs": obs,
+            "next_obs": final,
+            "executed": torch.zeros(ENVS, dtype=torch.int64),
+            "reward": row["reward"],
+            "terminated": row["terminated"],
+            "truncated": row["end"] & ~row["terminated"],
+            "weight": (~row["lost"]).float(),
+            "memory": row["memory"],
+            "carry.memory": row["after"],
+        }
+        buffer.add(step)
     return buffer
 
 

@@ -11,7 +11,7 @@ from rlrun.addons.rewards import reward_weight_addons
 from rlrun.addons.rewards.normalise import NormaliseRewards
 from rlrun.errors import ConfigError
 from rlrun.settings import registry
-from rlrun.types import Context, Objective, Spec, Step
+from rlrun.types import Context, Objective, Spec
 
 BOX = Box(-1.0, 1.0, (1,), np.float32)
 SPEC = Spec(BOX, BOX, num_envs=2, reward_dim=2)
@@ -29,10 +29,8 @@ def addon(spec: Spec = SPEC, **changes: Any) -> Any:
 
 def collect(model: Any, *rewards: list[float], weight: float = 1.0) -> None:
     """Collects one vector step for each reward, the same in both environments."""
-    no = torch.zeros(2, dtype=torch.bool)
     for reward in rewards:
-        rows = torch.tensor([reward, reward])
-        model.collect(None, Step(no, rows, no, no, no, no, torch.full((2,), weight), {}), {})
+        model.on_step({"reward": torch.tensor([reward, reward]), "weight": torch.full((2,), weight)})
 
 
 def weights(model: Any) -> list[float]:
@@ -187,8 +185,9 @@ def test_reward_normalisation_scales_each_component() -> None:
     rewards, done = torch.randn(40, 2, 2) * torch.tensor([5.0, 0.1]), torch.rand(40, 2) < 0.1
     no = torch.zeros(2, dtype=torch.bool)
     for reward, ended in zip(rewards, done, strict=True):
-        both.collect(None, Step(no, reward, ended, no, no, no, torch.ones(2), {}), {})
+        step = {"reward": reward, "terminated": ended, "truncated": no, "weight": torch.ones(2)}
+        both.on_step(step)
         for part, one in enumerate(alone):
-            one.collect(None, Step(no, reward[:, part], ended, no, no, no, torch.ones(2), {}), {})
+            one.on_step(step | {"reward": reward[:, part]})
     parts = [one.relabel({"reward": rewards[..., part]})["reward"] for part, one in enumerate(alone)]
     torch.testing.assert_close(both.relabel({"reward": rewards})["reward"], torch.stack(parts, -1))

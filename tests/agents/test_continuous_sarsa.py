@@ -14,7 +14,7 @@ from rlrun.dotted import leaves
 from rlrun.errors import ConfigError
 from rlrun.run.evaluation import evaluate
 from rlrun.testing import check_acting, check_resuming
-from rlrun.types import Batch, Context, Step
+from rlrun.types import Batch, Context
 
 Build = Callable[..., Loop]
 MODES = ("offpolicy", "onpolicy")
@@ -114,9 +114,7 @@ def test_continuous_sarsa_values_equal_policy_evaluation_in_a_windy_corridor(
     loop.agent.update_actor = lambda batch, noise: {}
     rows = walk(1000, 32)
     for row in rows if mode == "offpolicy" else ():
-        step = Step(row["next_obs"], row["reward"], row["terminated"], row["truncated"], row["next_obs"],
-                    row["action"], row["weight"], {"episodes": []})  # fmt: skip
-        loop.buffer.add(row["obs"], row["action"], step, {})
+        loop.buffer.add(row | {"executed": row["action"]})
     for i in range(updates):
         start = 16 * i % 960
         batch = loop.buffer.sample(512) if mode == "offpolicy" else rollout(rows[start : start + 16])

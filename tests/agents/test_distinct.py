@@ -115,9 +115,8 @@ def returns_to_the_rare_row(build: Build, algo: str) -> bool:
     loop = build(put(values, changes))
     for row in range(400):
         obs = torch.tensor([[1.0 if row == 100 else 0.0]])
-        step = loop.env.step(torch.zeros(1, dtype=torch.int64))
-        reward = obs[:, 0] * 5.0
-        loop.buffer.add(obs, torch.zeros(1, dtype=torch.int64), step._replace(reward=reward, final_obs=obs), {})
+        step, _ = loop.env.step(torch.zeros(1, dtype=torch.int64))
+        loop.buffer.add(step | {"obs": obs, "next_obs": obs, "reward": obs[:, 0] * 5.0})
     met = 0
     for _ in range(200):
         loop.update()

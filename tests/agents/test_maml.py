@@ -29,7 +29,7 @@ def family(**changes: Any) -> Values:
 
 def explored(loop: Any, policy: Any, count: int = 2) -> Batch:
     loop.begin()
-    return collect_episodes(policy, loop.addons, loop.env.spec, loop.obs, loop.carry["first"], loop.env.step, count)
+    return collect_episodes(policy, loop.collector, count)
 
 
 def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build) -> None:
@@ -145,9 +145,11 @@ def test_maml_collects_equally_many_complete_episodes_per_task(build: Build) -> 
         t.add_(1)
         over = t == torch.tensor([2, 3, 4])
         t[over] = 0
-        return plain(action)._replace(terminated=over, truncated=torch.zeros_like(over))
+        found, events = plain(action)
+        return found | {"terminated": over, "truncated": torch.zeros_like(over)}, events
 
-    rollout = collect_episodes(Ends(), loop.addons, loop.env.spec, loop.obs, loop.carry["first"], step, 2)
+    loop.env.step = step
+    rollout = collect_episodes(Ends(), loop.collector, 2)
     assert rollout["weight"].sum(0).tolist() == [4, 6, 8] and len(rollout["weight"]) == 8
     assert (rollout["terminated"] * rollout["weight"]).sum(0).tolist() == [2, 2, 2]
     assert rollout["first"][:, 0].tolist() == [True, False] * 4

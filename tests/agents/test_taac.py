@@ -20,7 +20,7 @@ from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.functional.returns import compare_through
 from rlrun.settings import registry
-from rlrun.types import Batch, Context, Spec, Step
+from rlrun.types import Batch, Context, Spec
 
 Build = Callable[..., Loop]
 VARIANTS = ("taac", "taac_l", "taac_q")
@@ -52,9 +52,17 @@ def scripted_replay(rng: random.Random) -> tuple[Replay, list[list[dict[str, flo
             steps.append(drawn | ends | switches)
         now = {key: torch.tensor([steps[row][key] for steps in script]) for key in script[0][0]}
         obs = (row * num_envs + torch.arange(num_envs, dtype=torch.float32)).unsqueeze(-1)
-        ended = now["terminated"] > 0, now["truncated"] > 0
-        step = Step(obs, now["reward"], *ended, obs, torch.zeros(num_envs, 1), now["weight"], {})
-        buffer.add(obs, step.action, step, {"switch": now["switch"]})
+        step = {
+            "obs": obs,
+            "next_obs": obs,
+            "executed": torch.zeros(num_envs, 1),
+            "reward": now["reward"],
+            "terminated": now["terminated"] > 0,
+            "truncated": now["truncated"] > 0,
+            "weight": now["weight"],
+            "switch": now["switch"],
+        }
+        buffer.add(step)
     return buffer, script, length
 
 

@@ -22,14 +22,14 @@ BUDGET = {
     "datasets": 6,
     "dotted": 13,
     "engine": 79,
-    "envs": 202,
+    "envs": 201,
     "export": 4,
     "formats": 6,
     "functional": 8,
     "hub": 3,
     "images": 1,
     "indexed": 6,
-    "loops": 28,
+    "loops": 27,
     "nested": 13,
     "networks": 33,
     "operating_system": 1,
@@ -45,7 +45,7 @@ BUDGET = {
     "telemetry": 54,
     "templates": 11,
     "testing": 6,
-    "types": 6,
+    "types": 5,
 }
 
 

@@ -19,7 +19,7 @@ from rlrun.buffers.hindsight import Hindsight, PrioritizedHindsight
 from rlrun.buffers.replay import Reading, Replay
 from rlrun.errors import ConfigError
 from rlrun.nested import mapped
-from rlrun.types import Spec, Step
+from rlrun.types import Spec
 
 CPU = torch.device("cpu")
 GOAL = spaces.Box(-1e9, 1e9, (2,), np.float32)
@@ -111,19 +111,16 @@ def store(buffer: Replay, rows: list[list[Row]], start: int = 0) -> None:
         before = torch.tensor([[float(t), -2.0]] * num_envs)
         after = torch.tensor([[step.achieved, float(t * num_envs + env)] for env, step in enumerate(row)])
         desired = torch.tensor([[step.desired, -1.0] for step in row])
-        obs = {"achieved_goal": before, "desired_goal": desired}
-        final_obs = {"achieved_goal": after, "desired_goal": desired}
-        step = Step(
-            obs=obs,
-            reward=torch.tensor([step.reward for step in row]),
-            terminated=torch.tensor([step.terminated for step in row]),
-            truncated=torch.tensor([step.truncated for step in row]),
-            final_obs=final_obs,
-            action=torch.tensor([step.action for step in row]),
-            weight=torch.tensor([step.weight for step in row]),
-            info={},
-        )
-        buffer.add(obs, step.action, step, {})
+        step = {
+            "obs": {"achieved_goal": before, "desired_goal": desired},
+            "next_obs": {"achieved_goal": after, "desired_goal": desired},
+            "executed": torch.tensor([step.action for step in row]),
+            "reward": torch.tensor([step.reward for step in row]),
+            "terminated": torch.tensor([step.terminated for step in row]),
+            "truncated": torch.tensor([step.truncated for step in row]),
+            "weight": torch.tensor([step.weight for step in row]),
+        }
+        buffer.add(step)
 
 
 def episode_rows(rows: list[list[Row]], t: int, env: int, oldest: int) -> tuple[int, int]:
@@ -370,11 +367,17 @@ def test_hindsight_keeps_images_and_intrinsic_rewards() -> None:
         desired = torch.tensor([[row.desired, -1.0]])
         obs = {"image": images[0], "achieved_goal": torch.tensor([[t, -2.0]]), "desired_goal": desired}
         final = {"image": images[1], "achieved_goal": torch.tensor([[row.achieved, t]]), "desired_goal": desired}
-        flags = torch.tensor([row.terminated]), torch.tensor([row.truncated])
-        reward = torch.tensor([[row.reward, float(t)]])
-        step = Step(final, reward, *flags, final, torch.tensor([row.action]), torch.tensor([row.weight]), {})
-        buffer.add(obs, step.action, step, {})
-        plain.add(obs, step.action, step, {})
+        step = {
+            "obs": obs,
+            "next_obs": final,
+            "executed": torch.tensor([row.action]),
+            "reward": torch.tensor([[row.reward, float(t)]]),
+            "terminated": torch.tensor([row.terminated]),
+            "truncated": torch.tensor([row.truncated]),
+            "weight": torch.tensor([row.weight]),
+        }
+        buffer.add(step)
+        plain.add(step)
     batch = buffer.sample(64)
     last = batch["index"] + batch["n_steps"].long() - 1
     assert torch.equal(batch["obs"]["image"], plain.read(batch["index"])["obs"]["image"])
@@ -389,13 +392,20 @@ def test_hindsight_keeps_images_and_intrinsic_rewards() -> None:
 def test_hindsight_transitions_hold_what_the_agent_carried_after_their_last_step() -> None:
     reading = Reading(0.9, n_step=3, extras={"carry.age": spaces.Box(0.0, 1e6, (), np.float32)})
     buffer = hindsight(spec_of(1, Rewards()), 50, reading, her_ratio=1.0)
-    no = torch.zeros(1, dtype=torch.bool)
     for t, (row,) in enumerate(history(np.random.default_rng(0), 40, 1)):
         goal = torch.tensor([[row.achieved, float(t)]])
         obs = {"achieved_goal": goal, "desired_goal": torch.tensor([[row.desired, -1.0]])}
-        ends = no | row.terminated, no | row.truncated
-        step = Step(obs, torch.tensor([row.reward]), *ends, obs, torch.tensor([row.action]), torch.ones(1), {})
-        buffer.add(obs, step.action, step, {"carry.age": torch.tensor([float(t)])})
+        step = {
+            "obs": obs,
+            "next_obs": obs,
+            "executed": torch.tensor([row.action]),
+            "reward": torch.tensor([row.reward]),
+            "terminated": torch.tensor([row.terminated]),
+            "truncated": torch.tensor([row.truncated]),
+            "weight": torch.ones(1),
+            "carry.age": torch.tensor([float(t)]),
+        }
+        buffer.add(step)
     batch = buffer.sample(64)
     assert set(batch["n_steps"].tolist()) == {1.0, 2.0, 3.0}
     assert torch.equal(batch["carry.age"], batch["index"] + batch["n_steps"] - 1)
@@ -447,8 +457,16 @@ def test_hindsight_finds_goals_by_dotted_path() -> None:
     no = torch.zeros(1, dtype=torch.bool)
     for t in range(5):
         obs = {"robot": {"at": torch.tensor([[t, t]])}, "task": torch.tensor([[9, -1]]), "speed": torch.zeros(1, 3)}
-        step = Step(obs, torch.zeros(1), no, no, obs, torch.zeros(1, dtype=torch.int64), torch.ones(1), {})
-        buffer.add(obs, step.action, step, {})
+        step = {
+            "obs": obs,
+            "next_obs": obs,
+            "executed": torch.zeros(1, dtype=torch.int64),
+            "reward": torch.zeros(1),
+            "terminated": no,
+            "truncated": no,
+            "weight": torch.ones(1),
+        }
+        buffer.add(step)
     batch = buffer.sample(32)
     assert torch.equal(batch["obs"]["task"][:, 0], batch["obs"]["task"][:, 1])
     assert (batch["obs"]["task"][:, 0] >= batch["index"]).all()

@@ -12,7 +12,7 @@ from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Reading
 from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
 from rlrun.envs.stepping.vector import VectorEnv
-from rlrun.types import Spec, Step
+from rlrun.types import Spec
 
 CPU = torch.device("cpu")
 Make = Callable[..., VectorEnv]
@@ -27,9 +27,18 @@ def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0
 def test_prioritized_replay_never_draws_stacks_with_overwritten_frames() -> None:
     spec = Spec(Box(0, 255, (3, 16, 16), np.uint8), Discrete(2), 1, frame_stack=3)
     buffer = prioritized(spec, 9)
-    obs, zero, no = torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), torch.zeros(1, dtype=torch.bool)
+    obs, no = torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1, dtype=torch.bool)
+    step = {
+        "obs": obs,
+        "next_obs": obs,
+        "executed": torch.zeros(1, dtype=torch.int64),
+        "reward": torch.zeros(1),
+        "terminated": no,
+        "truncated": no,
+        "weight": torch.ones(1),
+    }
     for _ in range(25):
-        buffer.add(obs, zero.long(), Step(obs, zero, no, no, obs, zero.long(), torch.ones(1), {}), {})
+        buffer.add(step)
         drawn = buffer.flat_index(buffer.tree.get(torch.arange(9)).nonzero().flatten()).tolist()
         assert sorted(drawn) == [*range(*buffer.span)]
 
@@ -38,9 +47,9 @@ def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:
     obs = env.reset()
     for _ in range(steps):
         action = torch.zeros(env.num_envs, dtype=torch.int64)
-        step = env.step(action)
-        buffer.add(obs, action, step, {})
-        obs = step.obs
+        step, _ = env.step(action)
+        buffer.add(step | {"obs": obs})
+        obs = step["following"]
 
 
 @pytest.mark.parametrize("size", [5, 3 * WIDTH + 7, TOP * WIDTH + 5])
@@ -117,11 +126,11 @@ def test_prioritized_replay_draws_only_complete_stacks_of_frames(make_env: Make)
     buffer = prioritized(frames, 8)
     obs = torch.zeros(1, 2, 20, 20, dtype=torch.uint8)
     for _ in range(21):
-        step = env.step(torch.zeros(1, dtype=torch.int64)) if env.obs is not None else None
-        if step is None:
+        if env.obs is None:
             env.reset()
             continue
-        buffer.add(obs, step.action, step._replace(obs=obs, final_obs=obs), {})
+        step, _ = env.step(torch.zeros(1, dtype=torch.int64))
+        buffer.add(step | {"obs": obs, "next_obs": obs})
     drawn = set(buffer.sample(3000)["index"].tolist())
     assert drawn == set(range(buffer.first, buffer.ring.total - 1))
 

@@ -27,15 +27,16 @@ def replay(
     return Replay(Replay.Config(capacity=capacity, **rewards), spec, Reading(gamma, n_step), seed, CPU)
 
 
-def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
+def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[Step]:
     """Plays random actions. Returns every vector step in a list."""
     kept, obs = [], env.reset()
     for _ in range(steps):
         action = torch.randint(2, (env.num_envs,))
-        step = env.step(action)
-        buffer.add(obs, action, step, {})
-        kept.append((obs, action, step))
-        obs = step.obs
+        result, _ = env.step(action)
+        step = result | {"obs": obs}
+        buffer.add(step)
+        kept.append(step)
+        obs = step["following"]
     return kept
 
 
@@ -50,9 +51,17 @@ def test_replay_worked_example_of_its_docstring() -> None:
         flat_index = 2.0 * row + torch.arange(2)
         obs = flat_index.unsqueeze(-1)
         terminated = torch.tensor([row == 1, False])
-        step = Step(obs, flat_index, terminated, never, obs + 0.5, torch.zeros(2), torch.ones(2), {})
+        step = {
+            "obs": obs,
+            "next_obs": obs + 0.5,
+            "executed": torch.zeros(2),
+            "reward": flat_index,
+            "terminated": terminated,
+            "truncated": never,
+            "weight": torch.ones(2),
+        }
         for each in (buffer, sequences):
-            each.add(obs, torch.zeros(2), step, {})
+            each.add(step)
     batch = buffer.read(torch.tensor([0, 2, 1, 5]))
     assert batch["reward"].tolist() == [0 + 0.5 * 2, 2, 1 + 0.5 * 3 + 0.25 * 5, 5 + 0.5 * 7]
     assert batch["n_steps"].tolist() == [2, 1, 3, 2]
@@ -76,13 +85,13 @@ def test_replay_returns_rows_as_stored_until_overwritten(capacity: int, truncate
     batch = buffer.read(index)
     for place, number in enumerate(index.tolist()):
         row, env_index = divmod(number, 2)
-        obs, action, step = kept[row]
-        assert torch.equal(batch["obs"][place], obs[env_index])
-        assert torch.equal(batch["next_obs"][place], step.final_obs[env_index])
-        assert batch["action"][place] == action[env_index]
-        assert batch["reward"][place] == step.reward[env_index]
-        assert batch["n_steps"][place] == 1 and batch["terminated"][place] == step.terminated[env_index]
-        assert batch["truncated"][place] == step.truncated[env_index]
+        step = kept[row]
+        assert torch.equal(batch["obs"][place], step["obs"][env_index])
+        assert torch.equal(batch["next_obs"][place], step["next_obs"][env_index])
+        assert batch["action"][place] == step["executed"][env_index]
+        assert batch["reward"][place] == step["reward"][env_index]
+        assert batch["n_steps"][place] == 1 and batch["terminated"][place] == step["terminated"][env_index]
+        assert batch["truncated"][place] == step["truncated"][env_index]
         assert batch["weight"][place] == 1
         assert batch["index"][place] == number
         assert batch["age"][place] == 16 - row
@@ -124,28 +133,33 @@ def test_replay_n_step_sums_end_with_the_episode_or_the_data(capacity: int, trun
     for place, number in enumerate(index.tolist()):
         row, i = divmod(number, 2)
         reward, n_steps = 0.0, 0
-        for _, _, step in itertools.islice((entry for entry in kept[row:]), 3):
-            reward += 0.9**n_steps * float(step.reward[i])
+        for step in kept[row : row + 3]:
+            reward += 0.9**n_steps * float(step["reward"][i])
             n_steps += 1
-            if step.terminated[i] or step.truncated[i]:
+            if step["terminated"][i] or step["truncated"][i]:
                 break
         assert batch["reward"][place] == pytest.approx(reward)
-        assert batch["n_steps"][place] == n_steps and batch["terminated"][place] == step.terminated[i]
-        assert torch.equal(batch["obs"][place], kept[row][0][i])
-        assert torch.equal(batch["next_obs"][place], step.final_obs[i])
+        assert batch["n_steps"][place] == n_steps and batch["terminated"][place] == step["terminated"][i]
+        assert torch.equal(batch["obs"][place], kept[row]["obs"][i])
+        assert torch.equal(batch["next_obs"][place], step["next_obs"][i])
 
 
 def test_replay_n_step_sums_stop_before_masked_steps(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
     buffer = replay(env.spec, n_step=3)
     kept = fill(buffer, env, 2)
-    _, action, step = kept[-1]
-    lost = step._replace(weight=torch.zeros(1), truncated=torch.ones(1, dtype=torch.bool), reward=torch.full((1,), 9.0))
-    buffer.add(step.obs, action, lost, {})
+    step = kept[-1]
+    lost = {
+        "obs": step["following"],
+        "weight": torch.zeros(1),
+        "truncated": torch.ones(1, dtype=torch.bool),
+        "reward": torch.full((1,), 9.0),
+    }
+    buffer.add(step | lost)
     batch = buffer.read(torch.tensor([0]))
     assert batch["n_steps"] == 2
-    assert torch.equal(batch["next_obs"], step.final_obs)
-    assert batch["reward"] == pytest.approx(float(kept[0][2].reward + 0.9 * step.reward))
+    assert torch.equal(batch["next_obs"], step["next_obs"])
+    assert batch["reward"] == pytest.approx(float(kept[0]["reward"] + 0.9 * step["reward"]))
 
 
 @pytest.mark.parametrize("truncate", [False, True])
@@ -238,8 +252,16 @@ def test_replay_keeps_values_shapes_and_dtypes_of_every_space(space: Space) -> N
     seen = [tensors(space.sample()) for _ in range(4)]
     no, one = torch.zeros(1, dtype=torch.bool), torch.ones(1)
     for obs, after in itertools.pairwise(seen):
-        step = Step(after, one, no, no, after, torch.zeros(1, 2), one, {})
-        buffer.add(obs, torch.tensor([[0.5, -0.5]]), step, {})
+        step = {
+            "obs": obs,
+            "next_obs": after,
+            "executed": torch.tensor([[0.5, -0.5]]),
+            "reward": one,
+            "terminated": no,
+            "truncated": no,
+            "weight": one,
+        }
+        buffer.add(step)
     for i in range(3):
         batch = buffer.read(torch.tensor([i]))
         assert matches(batch["obs"], seen[i])
@@ -290,49 +312,57 @@ class Film:
 
     def step(self) -> Step:
         terminated, truncated = torch.zeros(ENVS, dtype=torch.bool), torch.zeros(ENVS, dtype=torch.bool)
+        obs = self.obs
         for env in range(ENVS):
             self.t[env] += 1
             self.stacks[env] = [*self.stacks[env][1:], self.frame()]
-        final = self.obs
+        next_obs = self.obs
         for env in range(ENVS):
             turn = self.episode[env] % len(self.lengths[env])
             if self.t[env] == self.lengths[env][turn]:
                 (terminated if self.kinds[env][turn] == "terminated" else truncated)[env] = True
                 self.episode[env], self.t[env] = self.episode[env] + 1, 0
                 self.stacks[env] = [self.frame()] * STACK
-        reward, weight = torch.rand(ENVS), torch.ones(ENVS)
-        return Step(self.obs, reward, terminated, truncated, final, torch.zeros(ENVS), weight, {})
+        return {
+            "obs": obs,
+            "next_obs": next_obs,
+            "executed": torch.zeros(ENVS, dtype=torch.int64),
+            "reward": torch.rand(ENVS),
+            "terminated": terminated,
+            "truncated": truncated,
+            "weight": torch.ones(ENVS),
+        }
 
 
 def frames_spec() -> Spec:
     return Spec(spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8), spaces.Discrete(2), ENVS, frame_stack=STACK)
 
 
-def play(buffer: Replay, film: Film, steps: int) -> list[tuple[Tensor, Step]]:
+def play(buffer: Replay, film: Film, steps: int) -> list[Step]:
     kept = []
     for _ in range(steps):
-        obs, step = film.obs, film.step()
-        buffer.add(obs, torch.zeros(ENVS, dtype=torch.int64), step, {})
-        kept.append((obs, step))
+        step = film.step()
+        buffer.add(step)
+        kept.append(step)
     return kept
 
 
-def check_frames(buffer: Replay, kept: list[tuple[Tensor, Step]]) -> set[str]:
+def check_frames(buffer: Replay, kept: list[Step]) -> set[str]:
     """Compares every row that can be sampled with the list. Returns the kinds of rows that occurred."""
     seen = set()
     index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
     batch = buffer.read(index)
     for place, number in enumerate(index.tolist()):
         row, env = divmod(number, ENVS)
-        obs, step = kept[row]
-        assert torch.equal(batch["obs"][place], obs[env]), f"row {row}"
-        assert batch["reward"][place] == step.reward[env]
-        if step.terminated[env]:
+        step = kept[row]
+        assert torch.equal(batch["obs"][place], step["obs"][env]), f"row {row}"
+        assert batch["reward"][place] == step["reward"][env]
+        if step["terminated"][env]:
             assert batch["terminated"][place] == 1
-            assert batch["next_obs"][place].shape == step.final_obs[env].shape
+            assert batch["next_obs"][place].shape == step["next_obs"][env].shape
         else:
-            assert torch.equal(batch["next_obs"][place], step.final_obs[env]), f"successor of row {row}"
-        seen |= {name for name in ("terminated", "truncated") if getattr(step, name)[env]}
+            assert torch.equal(batch["next_obs"][place], step["next_obs"][env]), f"successor of row {row}"
+        seen |= {name for name in ("terminated", "truncated") if step[name][env]}
     return seen
 
 
@@ -377,12 +407,12 @@ def test_replay_n_step_rebuilds_successors_of_frames(steps: int) -> None:
     for place, number in enumerate(index.tolist()):
         row, env = divmod(number, ENVS)
         last = row
-        while last < min(row + 2, steps - 2) and not (kept[last][1].terminated | kept[last][1].truncated)[env]:
+        while last < min(row + 2, steps - 2) and not (kept[last]["terminated"] | kept[last]["truncated"])[env]:
             last += 1
-        reward = sum(0.9**i * float(kept[row + i][1].reward[env]) for i in range(last - row + 1))
+        reward = sum(0.9**i * float(kept[row + i]["reward"][env]) for i in range(last - row + 1))
         assert batch["reward"][place] == pytest.approx(reward)
-        if not kept[last][1].terminated[env]:
-            assert torch.equal(batch["next_obs"][place], kept[last][1].final_obs[env]), f"successor of row {row}"
+        if not kept[last]["terminated"][env]:
+            assert torch.equal(batch["next_obs"][place], kept[last]["next_obs"][env]), f"successor of row {row}"
             assert batch["n_steps"][place] == last - row + 1 and batch["terminated"][place] == 0
 
 
@@ -423,9 +453,17 @@ def test_replay_stores_compressed_frames_in_less_memory() -> None:
     obs = torch.zeros(ENVS, STACK, 84, 84, dtype=torch.uint8)
     obs[:, :, 20:30, 40:50] = 200
     no = torch.zeros(ENVS, dtype=torch.bool)
+    step = {
+        "obs": obs,
+        "next_obs": obs,
+        "executed": torch.zeros(ENVS, dtype=torch.int64),
+        "reward": torch.ones(ENVS),
+        "terminated": no,
+        "truncated": no,
+        "weight": torch.ones(ENVS),
+    }
     for _ in range(25):
-        step = Step(obs, torch.ones(ENVS), no, no, obs, torch.zeros(ENVS), torch.ones(ENVS), {})
-        buffer.add(obs, torch.zeros(ENVS, dtype=torch.int64), step, {})
+        buffer.add(step)
     assert buffer.frames is not None
     assert buffer.frames.ring.row_bytes < 84 * 84 * ENVS / 10
     assert torch.equal(buffer.sample(3)["obs"], obs[:1].expand(3, -1, -1, -1))
@@ -465,8 +503,16 @@ def test_replay_stores_images_without_a_stack_whole() -> None:
     images = [torch.randint(256, (1, 3, SIDE, SIDE), dtype=torch.uint8) for _ in range(6)]
     for i, (obs, after) in enumerate(itertools.pairwise(images)):
         cut = torch.tensor([i == 2])
-        step = Step(after, torch.ones(1), no, cut, images[0] if cut else after, obs, torch.ones(1), {})
-        buffer.add(obs, torch.zeros(1), step, {})
+        step = {
+            "obs": obs,
+            "next_obs": images[0] if cut else after,
+            "executed": torch.zeros(1),
+            "reward": torch.ones(1),
+            "terminated": no,
+            "truncated": cut,
+            "weight": torch.ones(1),
+        }
+        buffer.add(step)
     batch = buffer.read(torch.arange(len(buffer)))
     assert torch.equal(batch["obs"], torch.cat(images[:4]))
     assert torch.equal(batch["next_obs"], torch.cat([images[1], images[2], images[0], images[4]]))

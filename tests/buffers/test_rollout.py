@@ -12,7 +12,7 @@ from rlrun.buffers.minibatches import minibatches
 from rlrun.buffers.rollout import Rollout, moved
 from rlrun.core.random import Stream
 from rlrun.indexed import dense, num_bytes
-from rlrun.types import Batch, Spec, Step
+from rlrun.types import Batch, Spec
 
 TIME, ENVS = 6, 5
 
@@ -98,8 +98,19 @@ def collected(
         after = final
         if done.any():
             after = torch.where(done.view(2, *[1] * (final.dim() - 1)), fresh, final)
-        step = Step(after, torch.tensor([t, -t]).float(), done, ~done & done, final, torch.zeros(2), torch.ones(2), {})
-        rollout.add(obs, torch.tensor([t, t]), step, {"log_prob": torch.tensor([0.5, t])}, first)
+        step = {
+            "obs": obs,
+            "next_obs": final,
+            "following": after,
+            "action": torch.tensor([t, t]),
+            "reward": torch.tensor([t, -t]).float(),
+            "terminated": done,
+            "truncated": ~done & done,
+            "weight": torch.ones(2),
+            "first": first,
+            "log_prob": torch.tensor([0.5, t]),
+        }
+        rollout.add(step)
         whole["obs"].append(obs)
         whole["next_obs"].append(final)
         obs, first = after, done

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlrun.buffers.consecutive import with_next_action
 from rlrun.buffers.replay import Reading, Replay
 from rlrun.errors import ConfigError
-from rlrun.types import Spec, Step
+from rlrun.types import Spec
 
 ENVS, LENGTH, SIDE = 3, 6, 36
 EXTRAS = {"policy": spaces.Box(0.0, 1.0, (2,), np.float32)}
@@ -50,8 +50,8 @@ def store(buffer: Replay, rows: list[dict[str, Tensor]]) -> None:
     for row in rows:
         mask = torch.ones(ENVS, 4, dtype=torch.int8)
         obs, after = ({"place": row["place"] + shift, "action_mask": mask} for shift in (0.0, 0.5))
-        step = Step(obs, row["reward"], row["terminated"], row["truncated"], after, row["action"], row["weight"], {})
-        buffer.add(obs, row["action"], step, {"policy": row["policy"], "carry.other": row["reward"]})
+        step = row | {"obs": obs, "next_obs": after, "executed": row["action"], "carry.other": row["reward"]}
+        buffer.add(step)
 
 
 @pytest.mark.parametrize("rows", [100, 23])  # without and with overwriting
@@ -86,10 +86,9 @@ def test_replay_sequences_stay_within_their_episode(rows: int) -> None:
 
 def test_replay_stores_missing_extras_as_0() -> None:
     buffer, row = replay(10, length=1), history(1)[0]
-    row["policy"] = row["policy"] * 0
+    del row["policy"]
     obs = {"place": row["place"], "action_mask": torch.ones(ENVS, 4)}
-    ended = torch.zeros(ENVS, dtype=torch.bool)
-    buffer.add(obs, row["action"], Step(obs, row["reward"], ended, ended, obs, row["action"], torch.ones(ENVS), {}), {})
+    buffer.add(row | {"obs": obs, "next_obs": obs, "executed": row["action"]})
     assert not buffer.read(torch.arange(ENVS))["policy"].any()
 
 
@@ -100,9 +99,9 @@ def test_replay_sequences_of_frames_equal_transitions_in_a_row() -> None:
     draw = torch.Generator().manual_seed(0)
     for row in history(40):
         obs, after = (torch.randint(256, (ENVS, 4, SIDE, SIDE), generator=draw, dtype=torch.uint8) for _ in range(2))
-        step = Step(after, row["reward"], row["terminated"], row["truncated"], after, row["action"], row["weight"], {})
+        step = row | {"obs": obs, "next_obs": after, "executed": row["action"]}
         for each in (single, buffer):
-            each.add(obs, row["action"], step, {"policy": row["policy"]})
+            each.add(step)
     index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
     batch = buffer.read(index)
     for t in range(LENGTH):

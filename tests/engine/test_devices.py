@@ -77,12 +77,14 @@ def test_pretended_device_steps_torch_envs_without_waiting(id: str, monkeypatch:
         random = Stream(0, "actions")
         actions = [one.sample(random) for _ in range(8)]
         with Unwaited():
-            steps = [one.step(action) for action in actions[:4]]
-        assert (steps[2].terminated | steps[2].truncated).tolist() == [True] * 8
+            steps = [one.step(action)[0] for action in actions[:4]]
+        assert (steps[2]["terminated"] | steps[2]["truncated"]).tolist() == [True] * 8
         one.pending_episodes()
         other.set_extra_state(decode(*encode({"env": one.get_extra_state()}))["env"])
         for action in actions[4:]:
-            pairs = zip(leaves(one.step(action).obs), leaves(other.step(action).obs), strict=True)
+            pairs = zip(
+                leaves(one.step(action)[0]["following"]), leaves(other.step(action)[0]["following"]), strict=True
+            )
             assert all(first.tolist() == second.tolist() for first, second in pairs)
 
 
@@ -99,14 +101,15 @@ def test_pretended_device_resets_torch_envs_as_the_cpu_does(
             env: Any = VectorEnv.make(config.env, np.random.SeedSequence(1), place)
             env.reset()
             env.simulator.steps = torch.tensor(elapsed, dtype=torch.int32).to(place)
-            steps.append(env.step(env.sample(Stream(0, "actions")).to(place)))
+            step, _ = env.step(env.sample(Stream(0, "actions")).to(place))
+            steps.append(step)
     here, there = steps
-    ended = (here.terminated | here.truncated).tolist()
-    assert (there.terminated | there.truncated).tolist() == ended
-    for one, other in zip(leaves(here.final_obs), leaves(there.final_obs), strict=True):
+    ended = (here["terminated"] | here["truncated"]).tolist()
+    assert (there["terminated"] | there["truncated"]).tolist() == ended
+    for one, other in zip(leaves(here["next_obs"]), leaves(there["next_obs"]), strict=True):
         assert one.tolist() == other.tolist()
     # a device draws an episode for every environment, so the new ones are equal only if all have ended
     compared = [all(ended) or not over for over in ended]
-    for one, other in zip(leaves(here.obs), leaves(there.obs), strict=True):
+    for one, other in zip(leaves(here["following"]), leaves(there["following"]), strict=True):
         assert list(compress(one.tolist(), compared)) == list(compress(other.tolist(), compared))
     assert any(compared) and any(ended)

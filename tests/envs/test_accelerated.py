@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlrun.envs.stepping.accelerated import Accelerated, Simulator
 from rlrun.errors import ConfigError, RunError
-from rlrun.types import Episode
+from rlrun.types import NOTHING, Episode
 
 
 class VectorClock:
@@ -55,28 +55,28 @@ def counters(num_envs: int = 2, space: spaces.Space = FREE) -> Accelerated:
 def test_accelerated_observations_share_memory_by_dlpack() -> None:
     env = counters()
     assert env.reset().data_ptr() == env.simulator.count.data_ptr()
-    step = env.step(torch.ones(2, 1))
-    assert step.obs.data_ptr() == env.simulator.count.data_ptr()
-    assert step.final_obs.data_ptr() == env.simulator.final.data_ptr()
+    step, _ = env.step(torch.ones(2, 1))
+    assert step["following"].data_ptr() == env.simulator.count.data_ptr()
+    assert step["next_obs"].data_ptr() == env.simulator.final.data_ptr()
 
 
-def test_accelerated_step_distinguishes_terminated_and_truncated_and_keeps_final_obs() -> None:
+def test_accelerated_step_distinguishes_terminated_and_truncated_and_keeps_next_obs() -> None:
     env = counters()
     env.reset()
     env.step(torch.tensor([[9.0], [1.0]]))
-    step = env.step(torch.tensor([[3.0], [1.0]]))
-    assert (step.terminated.tolist(), step.truncated.tolist()) == ([True, False], [False, False])
-    assert step.final_obs.tolist() == [[12.0], [2.0]] and step.obs.tolist() == [[0.0], [2.0]]
+    step, events = env.step(torch.tensor([[3.0], [1.0]]))
+    assert (step["terminated"].tolist(), step["truncated"].tolist()) == ([True, False], [False, False])
+    assert step["next_obs"].tolist() == [[12.0], [2.0]] and step["following"].tolist() == [[0.0], [2.0]]
     for _ in range(3):
-        step = env.step(torch.ones(2, 1))
-    assert (step.terminated.tolist(), step.truncated.tolist()) == ([False, False], [False, True])
-    assert step.final_obs.tolist() == [[3.0], [5.0]] and step.obs.tolist() == [[3.0], [0.0]]
-    assert step.weight.tolist() == [1, 1] and step.info == {"episodes": []}
+        step, events = env.step(torch.ones(2, 1))
+    assert (step["terminated"].tolist(), step["truncated"].tolist()) == ([False, False], [False, True])
+    assert step["next_obs"].tolist() == [[3.0], [5.0]] and step["following"].tolist() == [[3.0], [0.0]]
+    assert step["weight"].tolist() == [1, 1] and events is NOTHING
     env = counters(1)
     env.reset()
     for _ in range(5):
-        step = env.step(torch.full((1, 1), 2.0))
-    assert step.terminated.item() and not step.truncated.item(), "both at once is an end"
+        step, _ = env.step(torch.full((1, 1), 2.0))
+    assert step["terminated"].item() and not step["truncated"].item(), "both at once is an end"
 
 
 def test_pending_episodes_are_returned_once() -> None:

@@ -41,35 +41,35 @@ def echo(space, num_envs=1):
 def test_bounded_actions_are_clipped_and_stretched():
     env = echo(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32)), 2)
     assert env.spec.action == spaces.Box(-1.0, 1.0, (2,), np.float32)
-    step = env.step(torch.tensor([[0.5, -1.0], [-3.0, 0.2]]))
-    assert step.obs.tolist() == [[1.0, 0.0], [-2.0, 6.0]]  # -2 + 4 * 0.75, 0; clipped to -1, 10 * 0.6
-    torch.testing.assert_close(step.action, torch.tensor([[0.5, -1.0], [-1.0, 0.2]]))
+    step, _ = env.step(torch.tensor([[0.5, -1.0], [-3.0, 0.2]]))
+    assert step["following"].tolist() == [[1.0, 0.0], [-2.0, 6.0]]  # -2 + 4 * 0.75, 0; clipped to -1, 10 * 0.6
+    torch.testing.assert_close(step["executed"], torch.tensor([[0.5, -1.0], [-1.0, 0.2]]))
 
 
 def test_the_ends_stay_inside_the_bounds():
     low, high = np.array([-0.1, 0.3], np.float32), np.array([0.7, 0.9], np.float32)
     env = echo(spaces.Box(low, high))
-    assert env.step(torch.tensor([[1.0, 1.0]])).obs.tolist() == [high.tolist()]
-    assert env.step(torch.tensor([[-1.0, -1.0]])).obs.tolist() == [low.tolist()]
+    assert env.step(torch.tensor([[1.0, 1.0]]))[0]["following"].tolist() == [high.tolist()]
+    assert env.step(torch.tensor([[-1.0, -1.0]]))[0]["following"].tolist() == [low.tolist()]
 
 
 def test_unbounded_actions_pass_through():
     env = echo(spaces.Box(-np.inf, np.inf, (1,), np.float64))
-    assert env.step(torch.tensor([[37.5]])).obs.tolist() == [[37.5]]
+    assert env.step(torch.tensor([[37.5]]))[0]["following"].tolist() == [[37.5]]
     assert env.spec.action.high.tolist() == [np.inf]
 
 
 def test_discrete_actions_count_from_zero():
     env = echo(spaces.Discrete(3, start=5), 2)
     assert env.spec.action == spaces.Discrete(3)
-    step = env.step(torch.tensor([0, 2]))
-    assert step.obs.tolist() == [[5.0], [7.0]] and step.action.tolist() == [0, 2]
+    step, _ = env.step(torch.tensor([0, 2]))
+    assert step["following"].tolist() == [[5.0], [7.0]] and step["executed"].tolist() == [0, 2]
 
 
 def test_multi_discrete_actions_count_from_zero_too():
     env = echo(spaces.MultiDiscrete([3, 4], start=[0, 5]), 2)
     assert env.spec.action == spaces.MultiDiscrete([3, 4])
-    assert env.step(torch.tensor([[2, 3], [0, 1]])).obs.tolist() == [[2, 8], [0, 6]]
+    assert env.step(torch.tensor([[2, 3], [0, 1]]))[0]["following"].tolist() == [[2, 8], [0, 6]]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_multi_discrete_actions_count_from_zero_too():
 def test_actions_are_vectors_whatever_shape_the_environment_wants(space, seen, action, native):
     env = echo(space)
     assert env.spec.action == seen
-    assert env.step(torch.tensor([action])).obs.tolist() == [native]
+    assert env.step(torch.tensor([action]))[0]["following"].tolist() == [native]
 
 
 def test_a_single_number_is_a_vector_of_one():
@@ -96,15 +96,15 @@ def test_a_single_number_is_a_vector_of_one():
 
 def test_an_action_with_one_bound_is_kept_inside_it():
     env = echo(spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, 3.0], np.float32)))
-    assert env.step(torch.tensor([[-5.0, 7.0]])).obs.tolist() == [[0, 3]]
-    assert env.step(torch.tensor([[50.0, -70.0]])).obs.tolist() == [[50, -70]]
+    assert env.step(torch.tensor([[-5.0, 7.0]]))[0]["following"].tolist() == [[0, 3]]
+    assert env.step(torch.tensor([[50.0, -70.0]]))[0]["following"].tolist() == [[50, -70]]
 
 
 def test_the_action_of_a_step_is_a_copy():
     env, action = echo(spaces.Discrete(3)), torch.tensor([1])
-    step = env.step(action)
+    step, _ = env.step(action)
     action.zero_()
-    assert step.action.tolist() == [1]
+    assert step["executed"].tolist() == [1]
 
 
 def test_environment_that_writes_to_its_action_does_not_change_that_of_the_step():
@@ -116,7 +116,7 @@ def test_environment_that_writes_to_its_action_does_not_change_that_of_the_step(
     slots = [lambda: EnvSlot(lambda: Zeroing(spaces.Box(-1, 1, (2,))), 0)]
     env = VectorEnv(SyncPool(slots), np.random.SeedSequence(0))
     env.reset()
-    assert env.step(torch.ones(1, 2)).action.tolist() == [[1, 1]]
+    assert env.step(torch.ones(1, 2))[0]["executed"].tolist() == [[1, 1]]
 
 
 def test_unknown_action_spaces_are_refused():

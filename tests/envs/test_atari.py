@@ -32,15 +32,15 @@ def test_frames_are_stacked_and_the_state_is_exact(make):
     assert obs.shape == (1, 4, 84, 84) and obs.dtype == torch.uint8 and env.spec.frame_stack == 4
     assert torch.equal(obs[:, 0], obs[:, 3])
     for _ in range(30):
-        step = env.step(torch.tensor([2]))
-        assert torch.equal(step.obs[:, :3], obs[:, 1:])
-        obs = step.obs
+        step, _ = env.step(torch.tensor([2]))
+        assert torch.equal(step["following"][:, :3], obs[:, 1:])
+        obs = step["following"]
     assert env.exactness == "exact"
     other = make(**PONG, seed=1)
     other.set_extra_state(env.get_extra_state())
     for t in range(60):  # sticky actions among them
-        one, two = env.step(torch.tensor([t % 6])), other.step(torch.tensor([t % 6]))
-        assert torch.equal(one.obs, two.obs) and torch.equal(one.reward, two.reward)
+        one, two = env.step(torch.tensor([t % 6]))[0], other.step(torch.tensor([t % 6]))[0]
+        assert torch.equal(one["following"], two["following"]) and torch.equal(one["reward"], two["reward"])
     assert torch.equal(env.reset(), other.reset())
 
 
@@ -83,9 +83,11 @@ def test_own_returns_sum_the_frames_that_are_skipped(make):
     limit = {"time_limit": {"max_steps": 100}}
     env = make(PONG["id"], kwargs=PONG["kwargs"], wrappers={"own_reward": {}, "atari": PREPROCESSING} | limit)
     env.reset()
-    rows = [env.step(torch.tensor([0])) for _ in range(100)]
-    total = sum(float(row.reward[0]) for row in rows)
-    assert total < 0 and rows[-1].info["own_returns"][0].tolist() == [total]
+    total = 0.0
+    for _ in range(100):
+        step, events = env.step(torch.tensor([0]))
+        total += float(step["reward"][0])
+    assert total < 0 and events.own_returns[0].tolist() == [total]
 
 
 def test_atari_ram_observations_skip_frames(make):
@@ -95,17 +97,17 @@ def test_atari_ram_observations_skip_frames(make):
     obs = env.reset()
     assert obs.shape == (1, 2, 128) and torch.equal(obs[:, 1], frames.reset())
     for _ in range(5):
-        seen = [frames.step(torch.tensor([2])).obs for _ in range(4)]
-        obs = env.step(torch.tensor([2])).obs
+        seen = [frames.step(torch.tensor([2]))[0]["following"] for _ in range(4)]
+        obs = env.step(torch.tensor([2]))[0]["following"]
         assert torch.equal(obs[:, 1], seen[-1])
 
 
 def play(env, steps):
-    """Returns observations, rewards, flags and ended episodes of some steps."""
+    """Returns some steps and the episodes that ended in them."""
     seen = []
     for t in range(steps):
-        step = env.step(torch.full((env.num_envs,), [1, 3, 3, 3][t % 4]))
-        seen.append((step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.info["episodes"]))
+        step, events = env.step(torch.full((env.num_envs,), [1, 3, 3, 3][t % 4]))
+        seen.append((step, events.episodes))
     return seen
 
 
@@ -127,7 +129,7 @@ def test_atari_lives_are_restored_exactly_in_another_process(make):
         other.set_extra_state(env.get_extra_state())
         one, two = play(env, 20), play(other, 20)
         assert equal(one, two)
-        lost += sum(int(step[2].sum()) for step in one)
+        lost += sum(int(step["terminated"].sum()) for step, _ in one)
     assert lost >= 2 and env.exactness == "exact"
 
 
@@ -136,11 +138,11 @@ def test_atari_returns_are_of_whole_games(make):
     env.reset()
     total, length, lives = 0.0, 0, 0
     while True:
-        step = env.step(torch.tensor([3]))
-        total, length, lives = total + float(step.reward), length + 1, lives + int(step.terminated)
-        if step.info["episodes"]:
+        step, events = env.step(torch.tensor([3]))
+        total, length, lives = total + float(step["reward"]), length + 1, lives + int(step["terminated"])
+        if events.episodes:
             break
-    assert step.info["episodes"][0][:2] == (total, length) and lives == 5
+    assert events.episodes[0][:2] == (total, length) and lives == 5
 
 
 @pytest.mark.parametrize(("fire_reset", "is_served"), [(False, False), (True, True)])
@@ -148,6 +150,7 @@ def test_breakout_serves_no_ball_without_fire(make, fire_reset, is_served):
     wrappers = {"atari": PREPROCESSING | {"fire_reset": fire_reset}}
     env = make("ALE/Breakout-v5", kwargs=PONG["kwargs"], wrappers=wrappers, selftest="off")
     first = env.reset()
-    moves = [env.step(torch.tensor([2 + t // 10 % 2])) for t in range(100)]  # right and left
-    is_score_changed = not torch.equal(first[:, :10], moves[-1].obs[:, :10])  # these rows show points and lives
+    for t in range(100):
+        step, _ = env.step(torch.tensor([2 + t // 10 % 2]))  # right and left
+    is_score_changed = not torch.equal(first[:, :10], step["following"][:, :10])  # these rows show points and lives
     assert is_score_changed == is_served

@@ -27,21 +27,21 @@ def rollout(env: VectorEnv, steps: int) -> list[dict]:
     """Returns rows as replay would store them."""
     obs, rows = env.reset(), []
     for _ in range(steps):
-        step = env.step(torch.zeros(env.num_envs, dtype=torch.long))
+        step, _ = env.step(torch.zeros(env.num_envs, dtype=torch.long))
         for i in range(env.num_envs):
             rows.append(
                 {
                     "env": i,
                     "obs": obs[i].tolist(),
-                    "next": step.final_obs[i].tolist(),
-                    "reward": step.reward[i].item(),
-                    "terminated": step.terminated[i].item(),
-                    "truncated": step.truncated[i].item(),
-                    "weight": step.weight[i].item(),
-                    "then": step.obs[i].tolist(),
+                    "next": step["next_obs"][i].tolist(),
+                    "reward": step["reward"][i].item(),
+                    "terminated": step["terminated"][i].item(),
+                    "truncated": step["truncated"][i].item(),
+                    "weight": step["weight"][i].item(),
+                    "then": step["following"][i].tolist(),
                 }
             )
-        obs = step.obs
+        obs = step["following"]
     env.close()
     return rows
 
@@ -76,7 +76,7 @@ def test_autoreset_next_step_alone_has_rows_of_weight_0(mode):
 def test_autoreset_modes_report_returns_and_lengths_of_episodes(mode):
     env = counters(mode)
     env.reset()
-    ended = [env.step(torch.zeros(2, dtype=torch.long)).info["episodes"] for _ in range(8)]
+    ended = [env.step(torch.zeros(2, dtype=torch.long))[1].episodes for _ in range(8)]
     seen = [[episode[:2] for episode in episodes] for episodes in ended]
     two, three = (3.0, 2), (6.0, 3)  # rewards 1 + 2, and 1 + 2 + 3
     if mode is AutoresetMode.NEXT_STEP:
@@ -89,11 +89,11 @@ def test_autoreset_modes_report_returns_and_lengths_of_episodes(mode):
 def test_truncated_is_cleared_where_terminated_is_true(make):
     env = make("rlrun/TerminationTrap-v0")
     env.reset()
-    step = env.step(torch.zeros(1, dtype=torch.long))
-    assert step.terminated.tolist() == [True] and step.truncated.tolist() == [False]
+    step, _ = env.step(torch.zeros(1, dtype=torch.long))
+    assert step["terminated"].tolist() == [True] and step["truncated"].tolist() == [False]
 
 
-def test_autoreset_final_obs_of_dict_observations():
+def test_autoreset_next_obs_of_dict_observations():
     class Pair(gym.Wrapper):
         observation_space = gym.spaces.Dict(a=Counter.observation_space, b=gym.spaces.Discrete(100))
 
@@ -110,10 +110,10 @@ def test_autoreset_final_obs_of_dict_observations():
         env = VectorEnv(venv, np.random.SeedSequence(0))
         env.reset()
         for _ in range(2):
-            step = env.step(torch.zeros(2, dtype=torch.long))
-        assert step.final_obs["b"].tolist() == [2, 2] and step.final_obs["a"].tolist() == [[0, 2], [0, 2]]
+            step, _ = env.step(torch.zeros(2, dtype=torch.long))
+        assert step["next_obs"]["b"].tolist() == [2, 2] and step["next_obs"]["a"].tolist() == [[0, 2], [0, 2]]
         if mode is not AutoresetMode.NEXT_STEP:
-            assert step.obs["b"].tolist() == [0, 2] and step.obs["b"].dtype == torch.int64
+            assert step["following"]["b"].tolist() == [0, 2] and step["following"]["b"].dtype == torch.int64
         env.close()
 
 
@@ -149,7 +149,7 @@ def test_autoreset_modes_report_success_of_steps_and_of_the_last_step(mode, key)
     env = VectorEnv(venv, np.random.SeedSequence(0))
     env.reset()
     action = torch.zeros(env.num_envs, dtype=torch.long)
-    ended = [episode for _ in range(18) for episode in env.step(action).info["episodes"]]
+    ended = [episode for _ in range(18) for episode in env.step(action)[1].episodes]
     of_two, of_three = ([episode for episode in ended if episode.env == index] for index in (0, 1))
     assert [episode.success for episode in of_two[:5]] == [None, 1.0, 0.0, 1.0, 0.0]
     assert [episode.success_fraction for episode in of_two[:5]] == [None, 1.0, 0.5, 1.0, 0.5]
@@ -166,7 +166,7 @@ def test_success_that_resets_alone_report_does_not_count(mode):
 
     env = VectorEnv(SyncVectorEnv([lambda: Resets(2)], autoreset_mode=mode), np.random.SeedSequence(0))
     env.reset()
-    ended = [episode for _ in range(9) for episode in env.step(torch.zeros(1, dtype=torch.long)).info["episodes"]]
+    ended = [episode for _ in range(9) for episode in env.step(torch.zeros(1, dtype=torch.long))[1].episodes]
     assert {episode.success for episode in ended} == {None}
 
 
@@ -203,7 +203,7 @@ def test_episode_holds_its_end_and_the_fraction_of_steps_with_success(successes,
     env.reset()
     seen = []
     for _ in range(25):  # the third episode does not end
-        seen += env.step(torch.zeros(1, dtype=torch.long)).info["episodes"]
+        seen += env.step(torch.zeros(1, dtype=torch.long))[1].episodes
     assert [episode.terminated for episode in seen] == [True, False]
     assert {episode.success for episode in seen} == {success}
     assert [episode.success_fraction for episode in seen] == [pytest.approx(fraction)] * 2
@@ -217,7 +217,7 @@ def test_episodes_without_a_report_are_no_success_once_any_was_reported():
 
     env = VectorEnv(SyncPool([lambda: EnvSlot(lambda: Sometimes({}), 0)]), np.random.SeedSequence(0))
     env.reset()
-    seen = [episode for _ in range(30) for episode in env.step(torch.zeros(1, dtype=torch.long)).info["episodes"]]
+    seen = [episode for _ in range(30) for episode in env.step(torch.zeros(1, dtype=torch.long))[1].episodes]
     assert [episode.success for episode in seen] == [None, 1.0, 0.0]
     assert [episode.success_fraction for episode in seen] == [None, 0.1, 0.0]
 
@@ -232,7 +232,7 @@ def test_success_of_steps_before_a_snapshot_counts_after_it():
         one.step(action)
     one.verdict = other.verdict = replace(one.verdict, method="native", reason="")
     other.set_extra_state(one.get_extra_state())
-    seen = [other.step(action).info["episodes"] for _ in range(5)]
+    seen = [other.step(action)[1].episodes for _ in range(5)]
     assert seen[-1][0].success_fraction == 0.1
 
 
@@ -281,9 +281,9 @@ def as_objects(final, cut):
 def test_same_step_reads_final_observations_of_ended_rows_only(infos):
     env = VectorEnv(Clocks(infos), np.random.SeedSequence(0))
     env.reset()
-    steps = [env.step(torch.zeros(2, dtype=torch.long)) for _ in range(3)]
-    assert [step.final_obs.flatten().tolist() for step in steps] == [[1, 2], [2, 3], [3, 1]]
-    assert [step.obs.flatten().tolist() for step in steps] == [[1, 2], [2, 0], [0, 1]]
+    steps = [env.step(torch.zeros(2, dtype=torch.long))[0] for _ in range(3)]
+    assert [step["next_obs"].flatten().tolist() for step in steps] == [[1, 2], [2, 3], [3, 1]]
+    assert [step["following"].flatten().tolist() for step in steps] == [[1, 2], [2, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(

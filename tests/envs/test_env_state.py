@@ -112,8 +112,8 @@ def test_env_state_restores_episode_returns_and_lengths(make):
     env.reset()
     env.step(torch.tensor([0]))
     other.set_extra_state(env.get_extra_state())
-    assert other.step(torch.tensor([0])).info["episodes"] == []
-    assert other.step(torch.tensor([0])).info["episodes"][0][:2] == (6.0, 3)
+    assert not other.step(torch.tensor([0]))[1].episodes
+    assert other.step(torch.tensor([0]))[1].episodes[0][:2] == (6.0, 3)
 
 
 def test_env_state_restored_before_the_first_reset(make):
@@ -152,18 +152,18 @@ def test_env_state_that_cannot_be_saved_ends_the_episode_at_a_restore(make):
     assert env.method == EPISODE_END
     assert env.exactness.startswith("not exact, because episodes of test/Elsewhere-v0 end at a restore: ")
     env.reset()
-    before = env.step(torch.tensor([0, 0])).obs
+    before = env.step(torch.tensor([0, 0]))[0]["following"]
     tree = env.get_extra_state()
     rows = []
     for seed in (1, 2):
         other = make("test/Elsewhere-v0", 2, seed=seed)
         other.set_extra_state(tree)
         assert torch.equal(other.obs, before)
-        cut = other.step(torch.tensor([1, 1]))
-        assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and not cut.terminated.any()
-        assert torch.equal(cut.final_obs, before) and cut.info == {"episodes": []}
-        assert other.step(torch.tensor([0, 0])).weight.tolist() == [1, 1]
-        rows.append(cut.obs)
+        cut, events = other.step(torch.tensor([1, 1]))
+        assert cut["weight"].tolist() == [0, 0] and cut["truncated"].all() and not cut["terminated"].any()
+        assert torch.equal(cut["next_obs"], before) and not any(events)
+        assert other.step(torch.tensor([0, 0]))[0]["weight"].tolist() == [1, 1]
+        rows.append(cut["following"])
     assert torch.equal(rows[0], rows[1]) and rows[0][0] != rows[0][1]  # resumed twice: equal
 
 
@@ -174,8 +174,8 @@ def test_a_state_of_another_model_ends_the_episode_too(make):
     tree = {**hopper.get_extra_state(), "obs": cheetah.get_extra_state()["obs"]}
     for env in (cheetah, make("HalfCheetah-v5", backend="async")):
         env.set_extra_state(tree)
-        assert env.step(torch.zeros(1, 6)).weight.item() == 0 and "or another model" in env.exactness
-        assert env.step(torch.zeros(1, 6)).weight.item() == 1
+        assert env.step(torch.zeros(1, 6))[0]["weight"].item() == 0 and "or another model" in env.exactness
+        assert env.step(torch.zeros(1, 6))[0]["weight"].item() == 1
 
 
 def test_a_simulator_of_its_own_ends_its_episodes():
@@ -184,10 +184,11 @@ def test_a_simulator_of_its_own_ends_its_episodes():
     env.reset()
     env.step(torch.tensor([0]))
     env.set_extra_state(env.get_extra_state())
-    assert env.method == EPISODE_END and env.step(torch.tensor([0])).truncated.item()
-    steps = [env.step(torch.tensor([0])) for _ in range(20)]
-    assert steps[0].weight.item() == 1
-    total, length, *_ = next(step.info["episodes"][0] for step in steps if step.info["episodes"])
+    assert env.method == EPISODE_END and env.step(torch.tensor([0]))[0]["truncated"].item()
+    found = [env.step(torch.tensor([0])) for _ in range(20)]
+    step, _ = found[0]
+    assert step["weight"].item() == 1
+    total, length, *_ = next(events.episodes[0] for _, events in found if events.episodes)
     assert total == length < 20
     env.close()
 

@@ -46,24 +46,24 @@ def test_envpool_rows_are_cartpole_transitions_or_have_weight_0(pool):
     obs, ended, time = env.reset(), np.zeros(6, bool), np.zeros(6, int)
     seen = {"fell": 0, "late": 0, "reset": 0}
     for action in actions(env, 120):
-        step = env.step(action)
+        step, _ = env.step(action)
         for i in range(6):
             if ended[i]:
                 seen["reset"] += 1
-                assert step.weight[i] == 0 and step.truncated[i] and step.obs[i].abs().max() <= 0.05
+                assert step["weight"][i] == 0 and step["truncated"][i] and step["following"][i].abs().max() <= 0.05
                 ended[i], time[i] = False, 0
                 continue
             one.state, one.steps_beyond_terminated = obs[i].double().numpy(), None
             then, reward, terminated, _, _ = one.step(int(action[i]))
             time[i] += 1
             late = time[i] == LIMIT
-            assert step.weight[i] == 1 and step.reward[i] == reward == 1
-            np.testing.assert_allclose(step.final_obs[i].numpy(), then, atol=1e-5)
-            assert step.truncated[i] == late and step.terminated[i] == (terminated and not late)
+            assert step["weight"][i] == 1 and step["reward"][i] == reward == 1
+            np.testing.assert_allclose(step["next_obs"][i].numpy(), then, atol=1e-5)
+            assert step["truncated"][i] == late and step["terminated"][i] == (terminated and not late)
             ended[i] = terminated or late
             seen["fell"] += terminated
             seen["late"] += late
-        obs = step.obs
+        obs = step["following"]
     assert min(seen.values()) > 3
 
 
@@ -84,14 +84,14 @@ def test_envpool_resume_begins_new_episodes_and_reports_it(pool):
         == "not exact, because episodes of CartPole-v1 end at a restore: its vector env cannot save its state"
     )
     env.reset()
-    last = env.step(torch.zeros(3, dtype=torch.long)).obs
+    last = env.step(torch.zeros(3, dtype=torch.long))[0]["following"]
     begun = []
     for seed in (1, 2):
         other = pool("CartPole-v1", seed=seed)
         other.set_extra_state(env.get_extra_state())
-        cut = other.step(torch.zeros(3, dtype=torch.long))
-        assert cut.weight.tolist() == [0, 0, 0] and cut.truncated.all() and torch.equal(cut.final_obs, last)
-        begun.append([cut.obs, other.step(torch.ones(3, dtype=torch.long)).obs])
+        cut, _ = other.step(torch.zeros(3, dtype=torch.long))
+        assert cut["weight"].tolist() == [0, 0, 0] and cut["truncated"].all() and torch.equal(cut["next_obs"], last)
+        begun.append([cut["following"], other.step(torch.ones(3, dtype=torch.long))[0]["following"]])
     assert equal(*begun)  # resumed twice: equal
 
 
@@ -112,11 +112,11 @@ def test_envpool_atari_preprocessing_follows_the_wrappers(pool, make):
     apart = (obs[:, 0].float().mean((1, 2)) - single.reset()[:, 0].float().mean((1, 2))).abs().max()
     assert apart < 2  # of 255: the same image, resized by other code
     for t, action in enumerate(actions(env, 24)):
-        step = env.step(action)
-        assert (step.weight == 0).all() == (t % 11 == 10) and step.truncated.all() == (t % 11 in (9, 10))
-        same = obs[:, 1:] if t % 11 < 10 else step.obs[:, :1].expand_as(obs[:, 1:])
-        assert torch.equal(step.obs[:, :-1], same)
-        obs = step.obs
+        step, _ = env.step(action)
+        assert (step["weight"] == 0).all() == (t % 11 == 10) and step["truncated"].all() == (t % 11 in (9, 10))
+        same = obs[:, 1:] if t % 11 < 10 else step["following"][:, :1].expand_as(obs[:, 1:])
+        assert torch.equal(step["following"][:, :-1], same)
+        obs = step["following"]
 
 
 def test_envpool_returns_are_of_whole_atari_games(pool):
@@ -126,10 +126,10 @@ def test_envpool_returns_are_of_whole_atari_games(pool):
     env.reset()
     games, lives, total, length = [], 0, 0.0, 0
     while len(games) < 2:
-        step = env.step(torch.tensor([3]))  # a paddle in the corner, which loses all balls in the end
-        total, length = total + float(step.reward), length + int(step.weight)
-        lives += int(step.terminated)
-        for game in step.info["episodes"]:
+        step, events = env.step(torch.tensor([3]))  # a paddle in the corner, which loses all balls in the end
+        total, length = total + float(step["reward"]), length + int(step["weight"])
+        lives += int(step["terminated"])
+        for game in events.episodes:
             games.append(game)
             assert (lives, game) == (5, (total, length))
             lives, total, length = 0, 0.0, 0

@@ -101,7 +101,7 @@ def test_episode_replay_continues_the_record(make):
         other.set_extra_state(env.get_extra_state())
         assert other.exactness == "exact" and equal(env.step(ZERO), other.step(ZERO))
         env = other
-    assert all(step.weight.all() for step in (env.step(ZERO) for _ in range(5)))
+    assert all(step["weight"].all() for step, _ in (env.step(ZERO) for _ in range(5)))
 
 
 def test_episode_replay_uses_a_new_environment(make):
@@ -139,7 +139,7 @@ def test_episode_without_a_recorded_reset_ends_at_a_restore(make):
     other = make("rlrun/Hidden-v0", 2, seed=1)
     other.set_extra_state(env.get_extra_state())
     assert "(#0, #1): the beginning of its episode was not recorded" in other.exactness
-    assert other.step(ZERO).weight.tolist() == [0, 0]
+    assert other.step(ZERO)[0]["weight"].tolist() == [0, 0]
     for _ in range(20):
         env.step(ZERO)  # to the next episodes
     other.set_extra_state(env.get_extra_state())
@@ -154,13 +154,13 @@ def test_episode_replay_limits_the_number_of_actions(make, monkeypatch):
     assert len(env.pool.slots[0].episode.actions) == 72
     other.set_extra_state(env.get_extra_state())
     assert "ended at this restore (#0): its episode has more than 1,000,000 bytes of actions" in other.exactness
-    one, cut = env.step(ZERO), other.step(ZERO)
-    assert cut.weight.tolist() == [0, 1] and cut.truncated.tolist()[0] and not cut.terminated[0]
-    assert cut.reward.tolist() == [0, 1] and torch.equal(cut.final_obs[0], one.final_obs[0] - 1)
-    assert torch.equal(cut.obs[1], one.obs[1])
+    one, cut = env.step(ZERO)[0], other.step(ZERO)[0]
+    assert cut["weight"].tolist() == [0, 1] and cut["truncated"].tolist()[0] and not cut["terminated"][0]
+    assert cut["reward"].tolist() == [0, 1] and torch.equal(cut["next_obs"][0], one["next_obs"][0] - 1)
+    assert torch.equal(cut["following"][1], one["following"][1])
     for _ in range(30):
-        one, cut = env.step(ZERO), other.step(ZERO)
-        assert torch.equal(cut.final_obs[1], one.final_obs[1]) and cut.weight.all()
+        one, cut = env.step(ZERO)[0], other.step(ZERO)[0]
+        assert torch.equal(cut["next_obs"][1], one["next_obs"][1]) and cut["weight"].all()
 
 
 def test_episode_length_counts_from_the_new_reset_after_a_restore(make, monkeypatch):
@@ -168,8 +168,8 @@ def test_episode_length_counts_from_the_new_reset_after_a_restore(make, monkeypa
     monkeypatch.setattr(episode_record, "MAX_BYTES", 8)
     other = make("rlrun/Hidden-v0", 2, seed=1)
     other.set_extra_state(env.get_extra_state())
-    start = other.step(ZERO).obs
-    episodes = [episode for _ in range(20) for episode in other.step(ZERO).info["episodes"]]
+    start = other.step(ZERO)[0]["following"]
+    episodes = [episode for _ in range(20) for episode in other.step(ZERO)[1].episodes]
     first = sorted(20 - int(at) % 20 for at in start.flatten())
     assert [episode[:2] for episode in episodes[:2]] == [(length, length) for length in first]
 
@@ -181,8 +181,8 @@ def test_episode_replay_with_another_result_is_refused(make):
     other = make("test/Treacherous-v0", 2, seed=1)
     other.set_extra_state(tree)
     assert "(#0, #1): the replay of its episode gave different results" in other.exactness
-    cut = other.step(ZERO)
-    assert cut.weight.tolist() == [0, 0] and torch.equal(cut.final_obs, before)
+    cut, _ = other.step(ZERO)
+    assert cut["weight"].tolist() == [0, 0] and torch.equal(cut["next_obs"], before)
 
 
 def test_episode_replay_has_a_time_limit(make):
@@ -200,7 +200,7 @@ def test_snapshot_between_restore_and_step_keeps_the_refusal(make):
     middle.pool.replay_limit_s = 0
     middle.set_extra_state(env.get_extra_state())
     other.set_extra_state(middle.get_extra_state())
-    assert "took longer than 0 s" in other.exactness and other.step(ZERO).weight.tolist() == [0, 0]
+    assert "took longer than 0 s" in other.exactness and other.step(ZERO)[0]["weight"].tolist() == [0, 0]
 
 
 def test_saving_methods_of_ids():

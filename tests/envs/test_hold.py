@@ -24,7 +24,7 @@ from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.envs.wrappers.hold import HELD, Hold
 from rlrun.functional.returns import gae
 from rlrun.settings import Around
-from rlrun.types import Step
+from rlrun.types import Events, Step
 
 GAMMA = 0.9
 
@@ -79,8 +79,8 @@ def test_hold_for_one_step_is_the_plain_environment() -> None:
 
 def test_steps_of_held_actions_report_the_drawn_reward() -> None:
     """The first action, 0.5, is held for three steps."""
-    _, steps = steps_of(*ENDS)
-    drawn = steps[0][1].info["drawn_rewards"].tolist()
+    _, steps, _ = steps_of(*ENDS)
+    drawn = steps[0]["drawn_reward"].tolist()
     assert set(drawn) <= {1.5, 2.5, 3.5} and len(drawn) == 2
 
 
@@ -107,18 +107,19 @@ class Scripted(gym.ActionWrapper):
 ACTIONS = [[2.0, 0.5], [0.0, 0.1], [3.0, 0.2], [4.0, 0.3], [1.0, 0.4], [4.0, 0.0], [2.0, 0.9]]
 
 
-def steps_of(*ends: dict[str, int]) -> tuple[VectorEnv, list[tuple[Any, Step]]]:
-    """Returns environments that hold actions, and the observations and results of scripted steps in all of them."""
+def steps_of(*ends: dict[str, int]) -> tuple[VectorEnv, list[Step], list[Events]]:
+    """Returns environments that hold actions, and scripted steps and their events in all of them."""
     pool = SyncPool([lambda one=one: EnvSlot(lambda: Scripted(held(5, **one)), 0) for one in ends])
     env = VectorEnv(pool, np.random.SeedSequence(0))
     obs = env.reset()
-    found = []
+    steps, events = [], []
     for action in ACTIONS:
         native = torch.tensor([action] * len(ends))
-        step = env.step(native / 2 - 1)
-        found.append((obs, step))
-        obs = step.obs
-    return env, found
+        step, found = env.step(native / 2 - 1)
+        steps.append(step | {"obs": obs})
+        events.append(found)
+        obs = step["following"]
+    return env, steps, events
 
 
 def by_hand(**ends: int) -> list[dict[str, Any]]:
@@ -140,11 +141,11 @@ def by_hand(**ends: int) -> list[dict[str, Any]]:
     return rows
 
 
-def filled(env: VectorEnv, steps: list[tuple[Any, Step]], n_step: int) -> Replay:
+def filled(env: VectorEnv, steps: list[Step], n_step: int) -> Replay:
     cfg = Replay.Config(capacity=100, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None)
     buffer = Replay(cfg, env.spec, Reading(gamma=GAMMA, n_step=n_step), 0, torch.device("cpu"))
-    for obs, step in steps:
-        buffer.add(obs, step.action, step, {})
+    for step in steps:
+        buffer.add(step)
     return buffer
 
 
@@ -152,7 +153,7 @@ ENDS: list[dict[str, int]] = [{"ends": 9}, {"cut": 6}]
 
 
 def test_replay_of_held_actions_equals_a_rollout_by_hand() -> None:
-    env, steps = steps_of(*ENDS)
+    env, steps, _ = steps_of(*ENDS)
     batch = filled(env, steps, 1).all()
     for i, ends in enumerate(ENDS):
         for row, expected in enumerate(by_hand(**ends)):
@@ -163,7 +164,7 @@ def test_replay_of_held_actions_equals_a_rollout_by_hand() -> None:
 
 
 def test_n_step_returns_of_held_actions_discount_by_the_steps_of_the_environment() -> None:
-    env, steps = steps_of(*ENDS)
+    env, steps, _ = steps_of(*ENDS)
     batch = filled(env, steps, 3).all()
     for i, ends in enumerate(ENDS):
         rows = by_hand(**ends)
@@ -180,10 +181,10 @@ def test_n_step_returns_of_held_actions_discount_by_the_steps_of_the_environment
 
 
 def test_gae_of_held_actions_discounts_by_the_steps_of_the_environment() -> None:
-    env, steps = steps_of(*ENDS)
+    env, steps, _ = steps_of(*ENDS)
     rollout = Rollout(env.spec)
-    for obs, step in steps:
-        rollout.add(obs, step.action, step, {}, torch.zeros(2, dtype=torch.bool))
+    for step in steps:
+        rollout.add(step | {"action": step["executed"], "first": torch.zeros(2, dtype=torch.bool)})
     batch = rollout.batch()
     value, next_value = torch.randn(2, *batch["reward"].shape)
     (column,) = columns(batch, value, next_value, GAMMA, ())
@@ -199,30 +200,31 @@ def test_gae_of_held_actions_discounts_by_the_steps_of_the_environment() -> None
 
 
 def test_held_actions_report_frames_and_plain_environments_have_no_column(make: Any) -> None:
-    _, steps = steps_of(*ENDS)
-    assert [step.info["measures"]["frames"].tolist() for _, step in steps[:2]] == [[3, 3], [1, 1]]
+    _, _, events = steps_of(*ENDS)
+    assert [found.measures["frames"].tolist() for found in events[:2]] == [[3, 3], [1, 1]]
     plain = make("Pendulum-v1", 2, selftest="off")
     assert not plain.spec.holds
     plain.reset()
-    assert plain.step(torch.zeros(2, 1)).n_steps is None
+    step, _ = plain.step(torch.zeros(2, 1))
+    assert "n_steps" not in step and "drawn_reward" not in step
     assert "n_steps" not in filled(plain, [], 1).packing.fields
 
 
 def test_normalised_returns_of_held_actions_decay_by_the_steps_of_the_environment() -> None:
-    env, steps = steps_of(*ENDS)
+    env, steps, _ = steps_of(*ENDS)
     addon = NormaliseRewards(env.spec, GAMMA, None, 0.0)
-    _, step = steps[0]
+    step = steps[0]
     addon.returns.fill_(2.0)
-    addon.collect(None, step, {})
-    assert addon.returns.tolist() == pytest.approx((2 * GAMMA**3 + step.reward).tolist())
+    addon.on_step(step)
+    assert addon.returns.tolist() == pytest.approx((2 * GAMMA**3 + step["reward"]).tolist())
 
 
 def test_standardised_rewards_of_held_actions_lose_a_geometric_sum_of_means() -> None:
-    env, steps = steps_of(*ENDS)
+    env, steps, _ = steps_of(*ENDS)
     addon = StandardiseRewards(env.spec, GAMMA, 2.0, 0.0)
-    for _, step in steps:
-        addon.collect(None, step, {})
-    drawn = torch.stack([step.info["drawn_rewards"] for _, step in steps]).flatten()
+    for step in steps:
+        addon.on_step(step)
+    drawn = torch.stack([step["drawn_reward"] for step in steps]).flatten()
     mean, std = drawn.mean(), drawn.std(correction=0)
     n_steps = torch.tensor([1.0, 3.0, 3.0])
     reward = torch.tensor([float(mean + std), 0.0, -1000.0])

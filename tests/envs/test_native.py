@@ -43,29 +43,29 @@ def test_native_rows_are_transitions_or_have_weight_0(make):
     time, ended, seen = np.zeros(6, int), np.zeros(6, bool), {"fell": 0, "late": 0, "reset": 0}
     for action in actions(env, 120):
         before = env.venv.unwrapped.state.T.copy()
-        step = env.step(action)
+        step, _ = env.step(action)
         for i in range(6):
             if ended[i]:
                 seen["reset"] += 1
-                assert step.weight[i] == 0 and step.truncated[i] and step.obs[i].abs().max() <= 0.05
+                assert step["weight"][i] == 0 and step["truncated"][i] and step["following"][i].abs().max() <= 0.05
                 time[i], ended[i] = 0, False
                 continue
             one.state, one.steps_beyond_terminated = before[i], None
             obs, reward, terminated, _, _ = one.step(int(action[i]))
             time[i] += 1
-            assert step.weight[i] == 1 and step.reward[i] == reward == 1
-            np.testing.assert_allclose(step.final_obs[i].numpy(), obs, rtol=1e-6)
-            assert step.terminated[i] == terminated and step.truncated[i] == (time[i] == LIMIT and not terminated)
+            assert step["weight"][i] == 1 and step["reward"][i] == reward == 1
+            np.testing.assert_allclose(step["next_obs"][i].numpy(), obs, rtol=1e-6)
+            assert step["terminated"][i] == terminated and step["truncated"][i] == (time[i] == LIMIT and not terminated)
             ended[i] = terminated or time[i] == LIMIT
             seen["fell"] += terminated
-            seen["late"] += bool(step.truncated[i])
+            seen["late"] += bool(step["truncated"][i])
     assert min(seen.values()) > 3
 
 
 def test_native_episode_lengths_exclude_reset_steps(make):
     env = make("CartPole-v1", 6, backend="native", max_episode_steps=LIMIT)
     env.reset()
-    episodes = [episode for action in actions(env, 200) for episode in env.step(action).info["episodes"]]
+    episodes = [episode for action in actions(env, 200) for episode in env.step(action)[1].episodes]
     assert len(episodes) > 20 and all(episode.returned == episode.length for episode in episodes)  # one for each step
     assert max(episode.length for episode in episodes) == LIMIT
 
@@ -89,7 +89,7 @@ def test_native_simulator_resumes_bit_for_bit_from_any_step(make):
     for action in taken:
         trees.append(env.get_extra_state())
         steps.append(env.step(action))
-    moments = [0, *(t + 1 for t, step in enumerate(steps[:60]) if step.terminated.any() or step.truncated.any())]
+    moments = [0, *(t + 1 for t, (step, _) in enumerate(steps[:60]) if (step["terminated"] | step["truncated"]).any())]
     assert len(moments) > 6  # between an end and its reset, among others
     for moment in moments:
         other = make("CartPole-v1", 3, seed=9, backend="native", max_episode_steps=LIMIT)
@@ -130,10 +130,10 @@ def test_native_simulator_without_state_ends_episodes_at_a_restore(make, registe
     assert env.method == EPISODE_END
     assert env.exactness.endswith("end at a restore: it holds state that cannot be saved")
     env.reset()
-    last = env.step(torch.zeros(2, dtype=torch.long)).obs
+    last = env.step(torch.zeros(2, dtype=torch.long))[0]["following"]
     other.set_extra_state(env.get_extra_state())
-    cut = other.step(torch.zeros(2, dtype=torch.long))
-    assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and torch.equal(cut.final_obs, last)
+    cut, _ = other.step(torch.zeros(2, dtype=torch.long))
+    assert cut["weight"].tolist() == [0, 0] and cut["truncated"].all() and torch.equal(cut["next_obs"], last)
 
 
 class Limited(Opaque):

@@ -149,8 +149,8 @@ def test_gymnasium_vector_env_with_nested_actions_is_stepped() -> None:
     env = VectorEnv(venv, np.random.SeedSequence(0))
     env.reset()
     gears = torch.tensor([venv.envs[0].mask.argmax(), venv.envs[1].mask.argmax()])  # type: ignore[attr-defined]
-    step = env.step(torch.stack([gears.float(), torch.tensor([0.5, 3.0])], 1))
-    assert step.action[:, 1].tolist() == [0.5, 1.0]
+    step, _ = env.step(torch.stack([gears.float(), torch.tensor([0.5, 3.0])], 1))
+    assert step["executed"][:, 1].tolist() == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_workers_receive_the_same_nested_actions(make_env: Callable[..., VectorE
         env = make_env("rlrun/ProbeSpaces-v0", 2, kwargs={"action": "dict"}, backend=backend, selftest="off")
         env.reset()
         random = Stream(0, "test")
-        seen.append(torch.stack([env.step(env.sample(random)).reward for _ in range(5)]))
+        seen.append(torch.stack([env.step(env.sample(random))[0]["reward"] for _ in range(5)]))
     assert torch.equal(*seen)
 
 
@@ -225,9 +225,9 @@ def test_demonstrations_with_nested_actions_are_written_and_read(build: Build, t
     pytest.importorskip("minari")
     loop = build(toy("ppo", **put_env("dict")))
     obs, action = loop.obs, loop.env.sample(Stream(0, "test"))
-    following = loop.env.step(action)
+    step, _ = loop.env.step(action)
     demo: Any = {
-        "obs": torch.stack([obs[0], following.final_obs[0]]), "action": action[:1], "reward": torch.ones(1),
+        "obs": torch.stack([obs[0], step["next_obs"][0]]), "action": action[:1], "reward": torch.ones(1),
         "terminated": True, "worth": 1.0,
     }  # fmt: skip
     write(tmp_path / "demos-v0", [demo], loop.env)  # type: ignore[arg-type]

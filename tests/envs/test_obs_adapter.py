@@ -56,12 +56,14 @@ def test_observations_without_a_fixed_shape_are_refused_in_one_line(space: space
         as_tensors(spaces.Dict({"at": spaces.Discrete(5), "task": space}))
 
 
-def test_final_obs_of_a_tuple_observation_is_the_true_successor(make_env: Make) -> None:
+def test_next_obs_of_a_tuple_observation_is_the_true_successor(make_env: Make) -> None:
     env = make_env("Blackjack-v1", 1)
     env.reset()
-    while not (step := env.step(torch.ones(1, dtype=torch.int64))).terminated.any():
-        pass
-    assert step.final_obs["0"] > 21 >= step.obs["0"], "bust, and a new hand"
+    terminated = False
+    while not terminated:
+        step, _ = env.step(torch.ones(1, dtype=torch.int64))
+        terminated = bool(step["terminated"])
+    assert step["next_obs"]["0"] > 21 >= step["following"]["0"], "bust, and a new hand"
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
@@ -78,8 +80,10 @@ def test_every_observation_space_is_stepped_and_restored_from_a_snapshot(
     assert equal(env.obs, other.obs)
     for _ in range(3):
         action = env.obs[MASK].argmax(-1)
-        step, same = env.step(action), other.step(action)
-        assert equal([step.obs, step.reward, step.final_obs], [same.obs, same.reward, same.final_obs])
+        step, same = env.step(action)[0], other.step(action)[0]
+        assert equal(
+            [step["following"], step["reward"], step["next_obs"]], [same["following"], same["reward"], same["next_obs"]]
+        )
 
 
 @pytest.mark.parametrize("masks", ["info", "obs"])
@@ -181,13 +185,17 @@ gym.register("rlrun-tests/Doors-v0", Doors)
 @pytest.mark.parametrize("masks", ["method", "infos"])
 def test_action_masks_come_from_infos_or_from_a_method(make_env: Make, masks: str, selftest: str) -> None:
     env = make_env("rlrun-tests/Doors-v0", 2, kwargs={"masks": masks}, selftest=selftest)
-    assert env.reset()[MASK].tolist() == env.step(torch.zeros(2, dtype=torch.long)).obs[MASK].tolist() == [[1, 0]] * 2
+    assert (
+        env.reset()[MASK].tolist()
+        == env.step(torch.zeros(2, dtype=torch.long))[0]["following"][MASK].tolist()
+        == [[1, 0]] * 2
+    )
 
 
 def test_action_masks_are_ignored_if_the_config_says_so(make_env: Make) -> None:
     env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": "steps"}, selftest="off", action_mask=False)
     env.reset()
-    assert isinstance(env.step(torch.zeros(1, dtype=torch.long)).obs, torch.Tensor)
+    assert isinstance(env.step(torch.zeros(1, dtype=torch.long))[0]["following"], torch.Tensor)
 
 
 def test_action_masks_that_begin_after_the_reset_are_refused(make_env: Make) -> None:
@@ -201,9 +209,9 @@ def test_action_masks_that_begin_after_the_reset_are_refused(make_env: Make) -> 
 def test_action_mask_may_allow_nothing_after_a_terminated_step_alone(make_env: Make, masks: str) -> None:
     env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": masks, "end": "terminated"}, selftest="off")
     env.reset()
-    step = env.step(torch.zeros(1, dtype=torch.long))
-    assert step.obs[MASK].tolist() == [[1, 0]]
-    assert step.final_obs[MASK].tolist() == {"method": [[1, 1]], "infos": [[0, 0]]}[masks]  # no method is called then
+    step, _ = env.step(torch.zeros(1, dtype=torch.long))
+    assert step["following"][MASK].tolist() == [[1, 0]]
+    assert step["next_obs"][MASK].tolist() == {"method": [[1, 1]], "infos": [[0, 0]]}[masks]  # no method is called then
     env = make_env("rlrun-tests/Doors-v0", kwargs={"masks": masks, "end": "truncated"}, selftest="off")
     env.reset()
     with pytest.raises(RunError, match="step 1: action_mask allows no action"):

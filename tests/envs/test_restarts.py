@@ -21,6 +21,7 @@ from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import RESTARTS
 from rlrun.envs.stepping.workers import TimedPipe
 from rlrun.errors import RunError
+from rlrun.nested import index
 
 RESTART = {"on_failure": "restart"}
 
@@ -32,21 +33,21 @@ def zeros(env):
 def checked_step(env):
     """Takes one step of rlrun/Counter; every row must follow from its action, or be masked."""
     acted_on = env.obs.clone()
-    step = env.step(zeros(env))
+    step, events = env.step(zeros(env))
     for row in range(env.num_envs):
-        (episode, t), kept = acted_on[row].tolist(), step.weight[row] == 1
-        assert step.final_obs[row].tolist() == [episode, t + kept], "lost, doubled or invented"
-        assert step.reward[row] == (t + 1) * kept
-        ended = bool(step.terminated[row] | step.truncated[row])
-        assert ended == (not kept or t + 1 == env.length) and not (step.terminated[row] and not kept)
+        (episode, t), kept = acted_on[row].tolist(), step["weight"][row] == 1
+        assert step["next_obs"][row].tolist() == [episode, t + kept], "lost, doubled or invented"
+        assert step["reward"][row] == (t + 1) * kept
+        ended = bool(step["terminated"][row] | step["truncated"][row])
+        assert ended == (not kept or t + 1 == env.length) and not (step["terminated"][row] and not kept)
         if kept:
-            assert step.obs[row].tolist() == ([episode + 1, 0] if ended else [episode, t + 1])
+            assert step["following"][row].tolist() == ([episode + 1, 0] if ended else [episode, t + 1])
         else:
-            assert step.obs[row].tolist() == [0, 0]  # an environment that was just created
-    assert all(episode[:2] == (sum(range(env.length + 1)), env.length) for episode in step.info["episodes"])
-    assert len(step.info["episodes"]) == int(((step.terminated | step.truncated) & (step.weight > 0)).sum())
-    assert len(step.info.get("restarted", [])) >= int((step.weight == 0).sum())
-    return step
+            assert step["following"][row].tolist() == [0, 0]  # an environment that was just created
+    assert all(episode[:2] == (sum(range(env.length + 1)), env.length) for episode in events.episodes)
+    assert len(events.episodes) == int(((step["terminated"] | step["truncated"]) & (step["weight"] > 0)).sum())
+    assert len(events.restarted) >= int((step["weight"] == 0).sum())
+    return step, events
 
 
 def counters(make, num_envs=3, length=5, **values):
@@ -75,13 +76,13 @@ def test_restart_replaces_a_killed_or_stopped_worker(make, how):
     checked_step(env)
     seed, reason = env.seeds[1], {kill: "died, exit code -9", stop: "gave no answer in 0.5 s"}[how]
     how(old[1])
-    step = checked_step(env)
-    assert step.weight.tolist() == [1, 0, 1]
+    step, events = checked_step(env)
+    assert step["weight"].tolist() == [1, 0, 1]
     line = f"env rlrun/Counter-v0 #1, seed {seed}, step 2: its worker (pid {old[1].pid}) {reason}; restarted with seed "
-    assert step.info["restarted"] == [f"{line}{env.seeds[1]}"]
+    assert events.restarted == [f"{line}{env.seeds[1]}"]
     new = env.venv.processes
     assert gone(old[1].pid) and new[1].is_alive() and [new[0], new[2]] == [old[0], old[2]]
-    assert all(checked_step(env).weight.all() for _ in range(12))
+    assert all(step["weight"].all() for step, _ in (checked_step(env) for _ in range(12)))
 
 
 @pytest.mark.parametrize(
@@ -97,12 +98,12 @@ def test_restart_replaces_an_environment_that_raises_or_hangs(make, kind, backen
     timeout_s = 0.5 if kind == "hang" else 10.0
     env = make("rlrun/Faulty-v0", 2, backend=backend, kwargs={"kind": kind, "at": 3}, timeout_s=timeout_s, **RESTART)
     env.reset()
-    steps = [env.step(zeros(env)) for _ in range(7)]
+    steps, events = zip(*(env.step(zeros(env)) for _ in range(7)), strict=True)
     dropped = [[0, 0] if t in (2, 5) else [1, 1] for t in range(7)]
-    assert [step.weight.tolist() for step in steps] == dropped
-    assert [step.truncated.tolist() for step in steps] == [[not weight for weight in row] for row in dropped]
-    assert [len(step.info.get("restarted", [])) for step in steps] == [0, 0, 2, 0, 0, 2, 0]
-    assert all(f"#{row}" in line and reason in line for row, line in enumerate(steps[2].info["restarted"]))
+    assert [step["weight"].tolist() for step in steps] == dropped
+    assert [step["truncated"].tolist() for step in steps] == [[not weight for weight in row] for row in dropped]
+    assert [len(found.restarted) for found in events] == [0, 0, 2, 0, 0, 2, 0]
+    assert all(f"#{row}" in line and reason in line for row, line in enumerate(events[2].restarted))
 
 
 @pytest.mark.parametrize("kind", ["raise", "none"])
@@ -115,8 +116,8 @@ def test_begun_step_equals_a_plain_step(make, kind, backend):
         env.reset()
     for t in range(40):
         one.begin(zeros(one))
-        step, same = one.step(zeros(one)), other.step(zeros(other))
-        assert equal(step[:7], same[:7]) and step.info["episodes"] == same.info["episodes"]
+        (step, events), (same, expected) = one.step(zeros(one)), other.step(zeros(other))
+        assert equal(step, same) and events.episodes == expected.episodes
         if t == 20:  # saved between two steps, when no step is pending
             one.set_extra_state(one.get_extra_state())
             other.set_extra_state(other.get_extra_state())
@@ -127,13 +128,13 @@ def test_restart_uses_the_reported_seed_and_leaves_other_environments_alone(make
     env.reset(), twin.reset()
     kill(env.venv.processes[1])
     for t in range(40):
-        step, undisturbed = env.step(zeros(env)), twin.step(zeros(env))
-        assert all(torch.equal(a[0], b[0]) for a, b in zip(step[:7], undisturbed[:7], strict=True))
+        (step, events), (undisturbed, _) = env.step(zeros(env)), twin.step(zeros(env))
+        assert equal(index(step, 0), index(undisturbed, 0))
         if t == 0:
-            assert step.info["restarted"][0].endswith(f"seed {env.seeds[1]}") and env.seeds[1] != twin.seeds[1]
+            assert events.restarted[0].endswith(f"seed {env.seeds[1]}") and env.seeds[1] != twin.seeds[1]
             alone = make("CartPole-v1")
             alone.seeds = [env.seeds[1]]
-            assert torch.equal(step.obs[1], alone.reset()[0])
+            assert torch.equal(step["following"][1], alone.reset()[0])
 
 
 def test_restart_seeds_follow_from_seed_index_and_step(make):
@@ -151,7 +152,7 @@ def test_restarts_in_a_row_are_limited(make, backend):
     env = make("rlrun/Faulty-v0", backend=backend, kwargs={"kind": "raise", "at": 1}, **RESTART)
     env.reset()
     for _ in range(RESTARTS):
-        assert env.step(zeros(env)).weight.item() == 0
+        assert env.step(zeros(env))[0]["weight"].item() == 0
     with pytest.raises(RunError, match=r"step 11: ValueError: .* on purpose; 10 restarts in a row did not help"):
         env.step(zeros(env))
     if backend == "async":
@@ -170,7 +171,7 @@ def test_restarts_of_a_failing_reset_are_limited(make, monkeypatch):
 def test_restart_count_is_reset_by_a_finished_step(make):
     env = make("rlrun/Faulty-v0", kwargs={"kind": "raise", "at": 2}, **RESTART)
     env.reset()
-    assert [env.step(zeros(env)).weight.item() for _ in range(4 * RESTARTS)] == [1, 0] * (2 * RESTARTS)
+    assert [env.step(zeros(env))[0]["weight"].item() for _ in range(4 * RESTARTS)] == [1, 0] * (2 * RESTARTS)
 
 
 def test_restart_of_a_worker_that_died_before_a_snapshot(make):
@@ -181,12 +182,12 @@ def test_restart_of_a_worker_that_died_before_a_snapshot(make):
     other = counters(make, seed=1)
     other.set_extra_state(tree)
     assert "(#2): its worker" in other.exactness and "died, exit code -9" in other.exactness
-    cut = other.step(zeros(other))
-    assert cut.weight.tolist() == [1, 1, 0] and cut.obs.tolist()[:2] == [[0, 2], [0, 2]]
-    assert cut.final_obs[2].tolist() == [0, 1] and "restarted" not in cut.info
-    step = checked_step(env)
-    assert step.weight.tolist() == [1, 1, 0] and len(step.info["restarted"]) == 1
-    assert checked_step(env).weight.all()
+    cut, events = other.step(zeros(other))
+    assert cut["weight"].tolist() == [1, 1, 0] and cut["following"].tolist()[:2] == [[0, 2], [0, 2]]
+    assert cut["next_obs"][2].tolist() == [0, 1] and not events.restarted
+    step, events = checked_step(env)
+    assert step["weight"].tolist() == [1, 1, 0] and len(events.restarted) == 1
+    assert checked_step(env)[0]["weight"].all()
 
 
 def test_restart_of_a_worker_that_died_before_a_restore_or_reset(make):
@@ -195,11 +196,11 @@ def test_restart_of_a_worker_that_died_before_a_restore_or_reset(make):
     kill(env.venv.processes[0])
     env.set_extra_state(tree)
     assert "(#0): its worker" in env.exactness
-    assert checked_step(env).weight.tolist() == [0, 1, 1]
+    assert checked_step(env)[0]["weight"].tolist() == [0, 1, 1]
     kill(env.venv.processes[1])
     env.reset()
-    step = checked_step(env)
-    assert step.weight.all() and "#1" in step.info["restarted"][0]
+    step, events = checked_step(env)
+    assert step["weight"].all() and "#1" in events.restarted[0]
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
@@ -211,10 +212,12 @@ def test_restarted_environment_is_recorded_for_replay(make, backend):
         kill(env.venv.processes[0])
     else:
         env.pool.slots[0].env = None
-    assert env.step(zeros(env)).weight.tolist() == [0, 1]
+    assert env.step(zeros(env))[0]["weight"].tolist() == [0, 1]
     other = make("rlrun/Hidden-v0", 2, seed=1)
     other.set_extra_state(env.get_extra_state())
-    assert other.exactness == "exact" and torch.equal(other.step(zeros(env)).obs, env.step(zeros(env)).obs)
+    assert other.exactness == "exact" and torch.equal(
+        other.step(zeros(env))[0]["following"], env.step(zeros(env))[0]["following"]
+    )
 
 
 def test_hanging_workers_share_one_timeout(make, monkeypatch):
@@ -222,8 +225,8 @@ def test_hanging_workers_share_one_timeout(make, monkeypatch):
     for worker in env.venv.processes:
         stop(worker)
     monkeypatch.setattr(TimedPipe, "recv", lambda self, wait=True: waits.append(wait) or recv(self, wait))
-    step = checked_step(env)
-    assert step.weight.tolist() == [0, 0, 0] and waits[:3] == [True, False, False]
+    step, _ = checked_step(env)
+    assert step["weight"].tolist() == [0, 0, 0] and waits[:3] == [True, False, False]
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_step_of_a_vector_env_is_checked(monkeypatch: pytest.MonkeyPatch, given:
 @pytest.mark.parametrize("number", [np.int64, np.float16, np.bool_])
 def test_rewards_of_a_vector_env_have_any_numeric_dtype(monkeypatch: pytest.MonkeyPatch, number: Any) -> None:
     infos = {"success": np.array([True, None]), "_success": np.array([True, False])}
-    assert vector_step(monkeypatch, infos, reward=np.ones(2, number)).reward.tolist() == [1.0, 1.0]
+    assert vector_step(monkeypatch, infos, reward=np.ones(2, number))[0]["reward"].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

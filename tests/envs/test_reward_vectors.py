@@ -24,8 +24,8 @@ def stepped(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]
     """Returns rewards [time, env, components], weights [time, env], and the episodes that ended."""
     env.reset()
     seen = [env.step(IDLE) for _ in range(steps)]
-    rewards, weights = ([getattr(step, name).tolist() for step in seen] for name in ("reward", "weight"))
-    return rewards, weights, [episode[:2] for step in seen for episode in step.info["episodes"]]
+    rewards, weights = ([step[name].tolist() for step, _ in seen] for name in ("reward", "weight"))
+    return rewards, weights, [episode[:2] for _, events in seen for episode in events.episodes]
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
@@ -93,12 +93,12 @@ def test_reward_vectors_of_masked_rows_are_zero(make: Make) -> None:
     saved = env.get_extra_state()
     other = make("rlrun/Counter-v0", 2, kwargs={"factors": FACTORS})
     other.set_extra_state(saved | {"envs": None})  # as saved for environments whose state cannot be saved
-    step = other.step(IDLE)
-    assert step.reward.tolist() == [[0.0] * 3] * 2 and step.weight.tolist() == [0, 0]
+    step, _ = other.step(IDLE)
+    assert step["reward"].tolist() == [[0.0] * 3] * 2 and step["weight"].tolist() == [0, 0]
     simulator = VectorEnv(Simulator(AutoresetMode.SAME_STEP), np.random.SeedSequence(0))
     simulator.set_extra_state({"steps": 3, "seeds": [0, 1], "obs": np.zeros((2, 1)), "envs": None,
                                "returns": np.zeros((2, 3)), "begun": np.zeros(2, int)})  # fmt: skip
-    assert simulator.step(IDLE).reward.shape == (2, 3)
+    assert simulator.step(IDLE)[0]["reward"].shape == (2, 3)
 
 
 def test_reward_vector_returns_continue_after_a_restore(make: Make) -> None:
@@ -108,7 +108,7 @@ def test_reward_vector_returns_continue_after_a_restore(make: Make) -> None:
     env.step(IDLE)
     other.set_extra_state(env.get_extra_state())
     other.step(IDLE)
-    assert [episode[:2] for episode in other.step(IDLE).info["episodes"]] == [([6.0, -12.0, 3.0], 3)] * 2
+    assert [episode[:2] for episode in other.step(IDLE)[1].episodes] == [([6.0, -12.0, 3.0], 3)] * 2
 
 
 class Wrong(gym.Env):
@@ -187,7 +187,9 @@ def test_reward_vectors_of_mo_gymnasium(backend: str, make: Make) -> None:
     env = make("mo_gymnasium:deep-sea-treasure-v0", 2, backend=backend)
     assert env.spec.reward_dim == 2
     env.reset()
-    seen = [env.step(torch.tensor([1, 3])) for _ in range(2)]  # down, to the smallest treasure; right
-    assert seen[0].reward[0].tolist() == pytest.approx([0.7, -1.0])
-    assert seen[0].info["episodes"][0][:2] == ([pytest.approx(0.7), -1.0], 1)
-    assert seen[1].reward[1].tolist() == [0.0, -1.0]
+    down_and_right = torch.tensor([1, 3])  # down, to the smallest treasure
+    step, events = env.step(down_and_right)
+    assert step["reward"][0].tolist() == pytest.approx([0.7, -1.0])
+    assert events.episodes[0][:2] == ([pytest.approx(0.7), -1.0], 1)
+    step, _ = env.step(down_and_right)
+    assert step["reward"][1].tolist() == [0.0, -1.0]

@@ -41,14 +41,14 @@ def test_tasks_are_equal_without_task_kwargs(make_env: Callable[..., VectorEnv])
 def test_a_point_that_reaches_its_goal_succeeds(make_env: Callable[..., VectorEnv]) -> None:
     env = make_env("rlrun/PointGoal-v0", 1, kwargs={"x": 0.3, "y": 0.0})
     env.reset()
-    steps = [env.step(torch.tensor([[1.0 if t < 3 else 0.0, 0.0]])) for t in range(20)]
-    assert [step.reward.item() for step in steps[:4]] == pytest.approx([-0.2, -0.1, 0.0, 0.0], abs=1e-6)
-    assert steps[-1].truncated.item() and not steps[-1].terminated.item()
-    assert steps[-1].info["episodes"][0].success == 1.0
+    steps, events = zip(*(env.step(torch.tensor([[1.0 if t < 3 else 0.0, 0.0]])) for t in range(20)), strict=True)
+    assert [step["reward"].item() for step in steps[:4]] == pytest.approx([-0.2, -0.1, 0.0, 0.0], abs=1e-6)
+    assert steps[-1]["truncated"].item() and not steps[-1]["terminated"].item()
+    assert events[-1].episodes[0].success == 1.0
 
 
 def steps(env: VectorEnv, count: int) -> list[list[float]]:
-    return [env.step(torch.full((env.num_envs, 2), 0.05)).reward.tolist() for _ in range(count)]
+    return [env.step(torch.full((env.num_envs, 2), 0.05))[0]["reward"].tolist() for _ in range(count)]
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])

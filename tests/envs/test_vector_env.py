@@ -15,8 +15,8 @@ def run(env, steps=30):
     torch.manual_seed(0)
     rows = [env.reset()]
     for _ in range(steps):
-        step = env.step(torch.rand(env.num_envs, *env.spec.action.shape) * 2 - 1)
-        rows += [step.obs, step.reward, step.final_obs]
+        step, _ = env.step(torch.rand(env.num_envs, *env.spec.action.shape) * 2 - 1)
+        rows += [step["following"], step["reward"], step["next_obs"]]
     return torch.cat([row.flatten() for row in rows])
 
 
@@ -24,16 +24,18 @@ def test_vector_env_shapes_and_dtypes(make):
     env = make("Hopper-v5", 3)
     assert isinstance(env.spec, Spec) and env.spec.num_envs == 3
     assert env.reset().shape == (3, 11) and env.spec.obs.shape == (11,) and env.spec.obs.dtype == np.float32
-    step = env.step(torch.full((3, 3), 0.5))
-    assert step.obs.dtype == step.reward.dtype == step.weight.dtype == torch.float32
-    assert step.terminated.dtype == step.truncated.dtype == torch.bool
-    assert step.obs.shape == (3, 11) and step.reward.shape == step.terminated.shape == step.weight.shape == (3,)
+    step, _ = env.step(torch.full((3, 3), 0.5))
+    assert step["following"].dtype == step["reward"].dtype == step["weight"].dtype == torch.float32
+    assert step["terminated"].dtype == step["truncated"].dtype == torch.bool
+    assert step["following"].shape == (3, 11) and step["reward"].shape == step["terminated"].shape == step[
+        "weight"
+    ].shape == (3,)
 
 
 def test_vector_env_discrete_observations_are_integers(make):
     env = make("FrozenLake-v1", 2)
     assert env.reset().tolist() == [0, 0] and env.reset().dtype == torch.int64
-    assert env.step(torch.tensor([1, 2])).obs.dtype == torch.int64
+    assert env.step(torch.tensor([1, 2]))[0]["following"].dtype == torch.int64
 
 
 def test_async_and_sync_backends_give_equal_rollouts(make):
@@ -64,13 +66,13 @@ def test_reset_without_a_seed_continues_the_random_stream(make):
 def test_step_tensors_are_copies_of_simulator_memory(make):
     env = make("rlrun/Counter-v0", kwargs={"length": 5})
     obs = env.reset()
-    one = env.step(torch.tensor([0]))
-    kept = one.obs.clone()
+    one, _ = env.step(torch.tensor([0]))
+    kept = one["following"].clone()
     env.step(torch.tensor([0]))
-    assert obs.tolist() == [[0, 0]] and torch.equal(one.obs, kept) and one.reward.tolist() == [1.0]
+    assert obs.tolist() == [[0, 0]] and torch.equal(one["following"], kept) and one["reward"].tolist() == [1.0]
     walk = make("CliffWalking-v1")
-    obs, step = walk.reset(), walk.step(torch.tensor([0]))
-    assert obs.item() == 36 and step.obs.item() == 24  # up from the corner: 48 squares in rows of 12
+    obs, (step, _) = walk.reset(), walk.step(torch.tensor([0]))
+    assert obs.item() == 36 and step["following"].item() == 24  # up from the corner: 48 squares in rows of 12
 
 
 class Reusing(gym.Env):
@@ -88,13 +90,13 @@ class Reusing(gym.Env):
         return self.buffer, 0.0, self.buffer[0] == 2, False, {}
 
 
-def test_final_obs_is_not_overwritten_by_the_reset(make):
+def test_next_obs_is_not_overwritten_by_the_reset(make):
     gym.registry.pop("test/Reusing-v0", None)
     gym.register("test/Reusing-v0", Reusing)
     env = make("test/Reusing-v0", selftest="off")
     env.reset()
-    steps = [env.step(torch.tensor([0])) for _ in range(2)]
-    assert [step.final_obs.item() for step in steps] == [1, 2] and steps[1].obs.item() == 0
+    steps = [env.step(torch.tensor([0]))[0] for _ in range(2)]
+    assert [step["next_obs"].item() for step in steps] == [1, 2] and steps[1]["following"].item() == 0
 
 
 class Growing(gym.Env):
@@ -120,9 +122,9 @@ def test_vector_env_refuses_environments_with_different_spaces(make):
 def test_time_limit_sets_truncated(make):
     env = make("Pendulum-v1", max_episode_steps=2)
     env.reset()
-    steps = [env.step(torch.zeros(1, 1)) for _ in range(4)]
-    assert [step.truncated.item() for step in steps] == [False, True, False, True]
-    assert not torch.equal(steps[1].final_obs, steps[1].obs)
+    steps = [env.step(torch.zeros(1, 1))[0] for _ in range(4)]
+    assert [step["truncated"].item() for step in steps] == [False, True, False, True]
+    assert not torch.equal(steps[1]["next_obs"], steps[1]["following"])
 
 
 class Drawn(gym.Env):
@@ -155,7 +157,7 @@ def test_an_instance_seed_fixes_the_problem_for_all_episodes(make, entry):
     env, other = make("test/Drawn-v0", 2, **given), make("test/Drawn-v0", 2, seed=9, **given)
     first = env.reset()
     assert first[0] == first[1] and torch.equal(first, other.reset())
-    assert torch.equal(env.step(torch.tensor([0, 0])).obs, first)  # after a reset inside the step, too
+    assert torch.equal(env.step(torch.tensor([0, 0]))[0]["following"], first)  # after a reset inside the step, too
     assert not torch.equal(make("test/Drawn-v0", 2, **given | {"instance_seed": 4}).reset(), first)
 
 
@@ -170,11 +172,11 @@ def test_start_resets_single_environments_only(make_env) -> None:
     other.reset()
     right = torch.ones(3, dtype=torch.int64)
     env.step(right)
-    expected = other.step(right).obs
+    expected = other.step(right)[0]["following"]
     started = env.start({1: 77})
     assert torch.equal(started[[0, 2]], expected[[0, 2]]) and not torch.equal(started[1], expected[1])
     assert torch.equal(started[1], make_env("CartPole-v1", 2).start({0: 5, 1: 77})[1]), "the seed decides"
-    assert torch.equal(env.step(right).obs[[0, 2]], other.step(right).obs[[0, 2]])
+    assert torch.equal(env.step(right)[0]["following"][[0, 2]], other.step(right)[0]["following"][[0, 2]])
     assert env.clock.returns.tolist() == [2, 1, 2]
 
 
@@ -185,7 +187,7 @@ def test_tensors_for_a_device_are_pinned(config, monkeypatch):
     env = VectorEnv.make(config("CartPole-v1", 2), np.random.SeedSequence(0), "meta")
     assert env.reset().is_meta and len(pinned) == 1
     for _ in range(30):  # until poles have fallen
-        step = env.step(torch.zeros(2, dtype=torch.int64))
-        assert all(tensor.is_meta for tensor in step if isinstance(tensor, torch.Tensor))
+        step, _ = env.step(torch.zeros(2, dtype=torch.int64))
+        assert all(tensor.is_meta for tensor in step.values())
     assert len(pinned) > 3 * 30 and all(not tensor.is_meta for tensor in pinned)
     env.close()

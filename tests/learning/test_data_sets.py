@@ -29,10 +29,11 @@ def controlled(loop: Any, episodes: int) -> Iterator[dict[str, Any]]:
     for _ in range(episodes):
         rollout, done = Rollout(loop.env.spec), False
         while not done:
-            step = loop.env.step((obs @ gains > 0).long())
-            done = bool(step.terminated | step.truncated)
-            rollout.add(obs, step.action, step, {}, step.terminated)
-            obs = step.obs
+            action = (obs @ gains > 0).long()
+            step, _ = loop.env.step(action)
+            done = bool(step["terminated"] | step["truncated"])
+            rollout.add(step | {"obs": obs, "action": action, "first": step["terminated"]})
+            obs = step["following"]
         yield episode(index(rollout.batch(), (slice(None), 0)))
 
 

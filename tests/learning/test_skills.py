@@ -42,8 +42,8 @@ def ends_of(loop: Any, episodes: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
     ends, skills = [], []
     while len(ends) < episodes * 16:
         action, extras = loop.act()
-        step = loop.receive(loop.collector.step(action, extras))
-        over = step.terminated | step.truncated
-        ends += [*step.final_obs[over]]
+        step = loop.receive(*loop.collector.step(action, extras))
+        over = step["terminated"] | step["truncated"]
+        ends += [*step["next_obs"][over]]
         skills += [*extras["carry.goal"][over]]
     return torch.stack(ends), torch.stack(skills)

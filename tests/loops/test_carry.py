@@ -26,9 +26,9 @@ def test_every_loop_gives_the_agent_its_carry_and_the_episode_starts(algo: str, 
     step_env = loop.env.step
 
     def step(action: Any) -> Any:
-        result = step_env(action)
-        ended.append(result.terminated | result.truncated)
-        return result
+        result, events = step_env(action)
+        ended.append(result["terminated"] | result["truncated"])
+        return result, events
 
     loop.env.step = step  # type: ignore[method-assign]
     while len(carries) < 48 and loop.updates < (1 if algo == "cem" else 100):

@@ -29,9 +29,9 @@ def watched(loop: Loop) -> tuple[list[Batch], list[tuple[Any, Any]]]:
         return act(obs, carry, explore, params)
 
     def step(action: Any) -> Any:
-        result = step_env(action)
+        result, events = step_env(action)
         steps[-1] = (steps[-1][0], result)
-        return result
+        return result, events
 
     loop.agent.update, loop.agent.act, loop.env.step = learn, choose, step  # type: ignore
     return batches, steps
@@ -55,8 +55,8 @@ def test_the_fitness_of_a_member_is_the_mean_return_of_its_episodes(num_envs: in
         for env, row in enumerate(rows):
             before = running.get(env, (row, 0.0))
             assert before[0] == row or before[1] == 0, "an episode changed hands"
-            running[env] = (row, before[1] + result.reward[env].item())
-            if result.terminated[env] or result.truncated[env]:
+            running[env] = (row, before[1] + result["reward"][env].item())
+            if result["terminated"][env] or result["truncated"][env]:
                 by_generation[generation].setdefault(row, []).append(running[env][1])
                 running[env] = (row, 0.0)
     for batch, played in zip(batches, by_generation, strict=True):
@@ -127,9 +127,9 @@ def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_w
     step_env, act = loop.env.step, loop.agent.act
 
     def step(action: Any) -> Any:
-        result = step_env(action)
-        seen.append(result.obs)
-        return result
+        result, events = step_env(action)
+        seen.append(result["following"])
+        return result, events
 
     def choose(obs: Any, carry: Any, explore: bool, params: Any = None) -> Any:
         shown.append((loop.obs, obs))

@@ -170,9 +170,9 @@ def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
 
     def step(action: torch.Tensor) -> Any:
         obs = loop.obs
-        result = step_env(action)
+        result, events = step_env(action)
         seen.append((obs, result))
-        return result
+        return result, events
 
     loop.env.step = step  # type: ignore[method-assign]
     for _ in range(30):  # over the time limit of 20
@@ -181,10 +181,10 @@ def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
     for row, (obs, result) in enumerate(seen):
         rows = slice(2 * row, 2 * row + 2)
         assert torch.equal(batch["obs"][rows], obs)
-        assert torch.equal(batch["next_obs"][rows], result.final_obs)
-        assert torch.equal(batch["reward"][rows], result.reward)
-        assert torch.equal(batch["action"][rows], result.action), "the action as it was executed"
-        assert torch.equal(batch["truncated"][rows].bool(), result.truncated)
+        assert torch.equal(batch["next_obs"][rows], result["next_obs"])
+        assert torch.equal(batch["reward"][rows], result["reward"])
+        assert torch.equal(batch["action"][rows], result["executed"]), "the action as it was executed"
+        assert torch.equal(batch["truncated"][rows].bool(), result["truncated"])
     assert batch["truncated"].sum() == 2 and not batch["terminated"].any()
 
 

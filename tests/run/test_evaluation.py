@@ -21,7 +21,7 @@ from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.evaluation import EvaluationInterruptedError, evaluate
 from rlrun.run.lifecycle import make_trainer
 from rlrun.run.signals import Signals
-from rlrun.types import Episode, Spec, Step
+from rlrun.types import NOTHING, Episode, Events, Spec, Step
 
 
 class Player:
@@ -48,15 +48,21 @@ class Lengths:
     def reset(self) -> torch.Tensor:
         return torch.zeros(len(self.t), 1)
 
-    def step(self, action: torch.Tensor) -> Step:
+    def step(self, action: torch.Tensor) -> tuple[Step, Events]:
         self.steps += 1
         assert self.steps < 1000, "evaluation does not end"
         self.t += 1
         resetting = torch.as_tensor(self.t > self.lengths)
         ended = torch.as_tensor(self.t == self.lengths)
         self.t[(resetting if self.idle else ended).numpy()] = 0
-        obs, weight = torch.as_tensor(self.t)[:, None].float(), 1 - resetting.float()
-        return Step(obs, torch.ones(len(self.t)), ended, resetting, obs, action, weight, {"episodes": []})
+        step = {
+            "following": torch.as_tensor(self.t)[:, None].float(),
+            "reward": torch.ones(len(self.t)),
+            "terminated": ended,
+            "truncated": resetting,
+            "weight": 1 - resetting.float(),
+        }
+        return step, NOTHING
 
 
 def play(env: Any, episodes: int, player: Any = None) -> dict[str, float]:
@@ -65,11 +71,11 @@ def play(env: Any, episodes: int, player: Any = None) -> dict[str, float]:
 
 def test_evaluation_success_rate_counts_finished_episodes_only() -> None:
     class Tells(Lengths):
-        def step(self, action: torch.Tensor) -> Step:
-            step = super().step(action)
-            ended = step.terminated.nonzero().flatten().tolist()
+        def step(self, action: torch.Tensor) -> tuple[Step, Events]:
+            step, _ = super().step(action)
+            ended = step["terminated"].nonzero().flatten().tolist()
             reports = {0: None, 1: 1.0, 2: 0.0}
-            return step._replace(info={"episodes": [Episode(0.0, 1, env, True, reports[env]) for env in ended]})
+            return step, Events(episodes=[Episode(0.0, 1, env, True, reports[env]) for env in ended])
 
     assert play(Tells([2, 50, 3]), 3)["eval/success_rate"] == pytest.approx(1 / 3)
     assert "eval/success_rate" not in play(Lengths([2]), 1)
@@ -86,13 +92,13 @@ def test_evaluation_plays_a_fixed_number_of_episodes_per_environment(idle: bool)
 
 def test_evaluation_repeats_episodes_cut_off_by_a_restart() -> None:
     class Drops(Lengths):
-        def step(self, action: torch.Tensor) -> Step:
-            step = super().step(action)
+        def step(self, action: torch.Tensor) -> tuple[Step, Events]:
+            step, events = super().step(action)
             if self.steps != 3:
-                return step
+                return step, events
             self.t[:] = 0
             gone = torch.ones(1, dtype=torch.bool)
-            return step._replace(truncated=gone, terminated=~gone, weight=torch.zeros(1))
+            return step | {"truncated": gone, "terminated": ~gone, "weight": torch.zeros(1)}, events
 
     env = Drops([5])
     values = play(env, 1)

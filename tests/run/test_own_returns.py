@@ -114,8 +114,9 @@ def test_training_counts_rewards_as_the_agent_gets_them(make_env: Any) -> None:
     values = counter(test_scaled={"factor": 10.0})
     env = make_env("rlrun/Counter-v0", kwargs=values["env"]["kwargs"], wrappers=values["env"]["wrappers"])
     env.reset()
-    rows = [env.step(torch.zeros(1, dtype=torch.long)) for _ in range(6)]
-    assert rows[-1].info["episodes"][0][:2] == (210.0, 6)
+    for _ in range(6):
+        _, events = env.step(torch.zeros(1, dtype=torch.long))
+    assert events.episodes[0][:2] == (210.0, 6)
     assert evaluated(values)["eval/return_mean"] == 21
 
 
@@ -141,9 +142,9 @@ def test_own_returns_come_from_workers_too(make_env: Any) -> None:
     wrappers = {"own_reward": {}, "time_limit": {"max_steps": 3}}
     env = make_env("rlrun/Counter-v0", 2, backend="async", kwargs={"length": 6}, wrappers=wrappers)
     env.reset()
-    rows = [env.step(torch.zeros(2, dtype=torch.long)) for _ in range(3)]
-    assert {index: total.tolist() for index, total in rows[-1].info["own_returns"].items()} == {0: [6.0], 1: [6.0]}
-    assert "own_returns" not in rows[0].info
+    found = [env.step(torch.zeros(2, dtype=torch.long))[1].own_returns for _ in range(3)]
+    assert {index: total.tolist() for index, total in found[2].items()} == {0: [6.0], 1: [6.0]}
+    assert not found[0]
 
 
 def test_components_of_a_reward_vector_are_the_environments_own() -> None:
@@ -174,7 +175,7 @@ def test_training_only_wrappers_are_left_out_of_evaluation(make_env: Any) -> Non
     measuring = eval_env(cfg, 0, "eval", 1, torch.device("cpu"))
     for env, reward in ((training, -99.0), (measuring, 1.0)):
         env.reset()
-        assert env.step(torch.zeros(env.num_envs, dtype=torch.long)).reward[0] == reward
+        assert env.step(torch.zeros(env.num_envs, dtype=torch.long))[0]["reward"][0] == reward
         env.close()
     assert evaluated(values)["eval/return_mean"] == 21
 

@@ -18,7 +18,7 @@ from rlrun.core.loop import Loop
 from rlrun.run.evaluation import evaluate
 from rlrun.run.returns import components, score, shortfall
 from rlrun.run.trainer import Progress, Trainer
-from rlrun.types import Objective, Spec, Step
+from rlrun.types import Events, Objective, Spec, Step
 
 OBJECTIVE = Objective((1.0, 0.5, 0.0), (None, 2.0, -1.0))
 COUNTER = {
@@ -53,9 +53,9 @@ def test_evaluation_reports_every_reward_component() -> None:
             super().__init__(lengths, idle)
             self.spec = replace(self.spec, reward_dim=2)
 
-        def step(self, action: torch.Tensor) -> Step:
-            step = super().step(action)
-            return step._replace(reward=step.reward[:, None] * torch.tensor([1.0, -2.0]))
+        def step(self, action: torch.Tensor) -> tuple[Step, Events]:
+            step, events = super().step(action)
+            return step | {"reward": step["reward"][:, None] * torch.tensor([1.0, -2.0])}, events
 
     class WithObjective(Addon):
         def spec(self, spec: Spec) -> Spec:

@@ -67,9 +67,9 @@ class NormaliseObservations(Addon):
     def acting(self) -> list[RunningMoments]:
         return [statistics.live for statistics in self.by_path]
 
-    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
+    def on_step(self, step: Step) -> None:
         for path, statistics in zip(self.paths, self.by_path, strict=True):
-            statistics.add(entry(step.obs, path))
+            statistics.add(entry(step["following"], path))
 
     def relabel(self, batch: Batch) -> Batch:
         relabelled = dict(batch)

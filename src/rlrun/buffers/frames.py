@@ -9,7 +9,7 @@ from rlrun.buffers.packing import Layout
 from rlrun.buffers.ring import RingBuffer
 from rlrun.module import Module
 from rlrun.nested import on
-from rlrun.types import Batch, Spec, Step
+from rlrun.types import Batch, Spec
 
 
 class Frames(Module):
@@ -48,16 +48,16 @@ class Frames(Module):
         self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timesteps of running episodes
         self.finals: dict[int, dict[str, Tensor]] = {}  # flat index of a truncated step -> last frame by image
 
-    def add(self, values: Batch, step: Step, row: int) -> None:
-        """Stores the frames of one vector step. `values` holds observations and successors by dotted name."""
+    def add(self, values: Batch, row: int) -> None:
+        """Stores the frames of one vector step, which holds observations and successors by dotted name too."""
         place = self.ring.append()
         for name in self.images:
             obs = values[_dotted("obs", name)]
             self.ring.memory[_dotted("frame", name)][place] = self._newest(obs)
         self.ring.memory["step"][place] = self.steps
-        done = step.terminated | step.truncated
+        done = values["terminated"] | values["truncated"]
         self.steps = torch.where(done, 0, self.steps + 1)
-        truncated_envs = step.truncated.nonzero().flatten()
+        truncated_envs = values["truncated"].nonzero().flatten()
         for env in truncated_envs.tolist():
             self._keep_final(values, row, env)
         self._drop_overwritten_finals()

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from rlrun.buffers.replay import Replay
 from rlrun.nested import joined
-from rlrun.types import Batch, Metrics, Obs, Step
+from rlrun.types import Batch, Metrics, Step
 
 
 class Mixed(nn.Module):
@@ -30,15 +30,9 @@ class Mixed(nn.Module):
         """The number of collected transitions that fit into memory."""
         return self.collected.capacity
 
-    def add(
-        self,
-        obs: Obs,
-        action: Tensor,
-        step: Step,
-        extras: Batch,
-    ) -> None:
+    def add(self, step: Step) -> None:
         """Stores one vector step among the collected transitions."""
-        self.collected.add(obs, action, step, extras)
+        self.collected.add(step)
 
     def sample(self, size: int) -> Batch:
         """Returns `size` collected and `size` recorded transitions, or `size` recorded ones if not `online`."""

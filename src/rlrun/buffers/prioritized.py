@@ -9,7 +9,7 @@ from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
 from rlrun.functional.priorities import importance_weight, of_sequences, priority
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
-from rlrun.types import Batch, Metrics, Obs, Step
+from rlrun.types import Batch, Metrics, Step
 
 
 @register("buffer", "prioritized")
@@ -33,16 +33,10 @@ class Prioritized(Replay):
         self.tree = SumTree(self.ring.capacity * self.spec.num_envs, self.device)
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
 
-    def add(
-        self,
-        obs: Obs,
-        action: Tensor,
-        step: Step,
-        extras: Batch,
-    ) -> None:
+    def add(self, step: Step) -> None:
         """Stores one vector step. Once its successors are stored, its transitions have the highest priority so far."""
         oldest = self.first
-        super().add(obs, action, step, extras)
+        super().add(step)
         newest = self.ring.total - 1
         latest_complete = self.num_complete_rows - 1
         if latest_complete >= self.first:

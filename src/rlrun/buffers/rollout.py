@@ -13,6 +13,9 @@ from rlrun.nested import index, joined, mapped, on, stack
 from rlrun.networks.inputs import is_image, leaves
 from rlrun.types import Batch, Obs, Spec, Step
 
+# entries of a step that a rollout holds in another form, or that nobody learns from
+ELSEWHERE = frozenset(("obs", "next_obs", "following", "executed", "drawn_reward"))
+
 
 def check_fits(
     setting: str,
@@ -48,33 +51,17 @@ class Rollout:
         self.final: list[Obs | None] = []  # true successors, [env, ...]; None if they are the next observations
         self.last: Any = None  # true successors of the last step
 
-    def add(
-        self,
-        obs: Obs,
-        action: Tensor,
-        step: Step,
-        extras: Batch,
-        first: Tensor,
-    ) -> None:
-        """Adds one vector step. first [num_envs]: True where `obs` is the first observation of an episode."""
+    def add(self, step: Step) -> None:
+        """Adds one vector step."""
+        obs, next_obs = step["obs"], step["next_obs"]
         if not self.steps:
             self.earlier = mapped(_older, self.num_frames, obs)
-        row = {
-            "action": action,
-            "reward": step.reward,
-            "terminated": step.terminated,
-            "truncated": step.truncated,
-            "weight": step.weight,
-            "first": first,
-        }
-        if step.n_steps is not None:
-            row["n_steps"] = step.n_steps
-        self.steps.append(row | extras)
+        self.steps.append({key: value for key, value in step.items() if key not in ELSEWHERE})
         self.obs.append(mapped(_newest, self.num_frames, obs))
-        self.last = step.final_obs
+        self.last = next_obs
         final = None
-        if step.final_obs is not step.obs:
-            final = mapped(_newest, self.num_frames, step.final_obs)
+        if next_obs is not step["following"]:
+            final = mapped(_newest, self.num_frames, next_obs)
         self.final.append(final)
 
     def batch(self) -> Batch:

@@ -23,7 +23,7 @@ from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.nested import dotted
 from rlrun.networks.inputs import is_image, leaves
-from rlrun.types import Batch, Obs, Spec, Step
+from rlrun.types import Batch, Spec, Step
 
 
 class StoredRows(Module):
@@ -91,33 +91,20 @@ class StoredRows(Module):
             return self.ring.total - 1
         return self.ring.total
 
-    def add(
-        self,
-        obs: Obs,
-        action: Tensor,
-        step: Step,
-        extras: Batch,
-    ) -> None:
-        """Stores one vector step. Of `extras`, only those that `self.extras` names; missing ones are stored as 0."""
-        values = {
-            "action": action,
-            "reward": step.reward,
-            "terminated": step.terminated,
-            "truncated": step.truncated,
-            "weight": step.weight,
-        }
-        values |= dotted("obs", obs)
-        values |= dotted("next_obs", step.final_obs)
+    def add(self, step: Step) -> None:
+        """Stores one vector step, with the executed action.
+
+        Of the extras, only those that `self.extras` names are stored; missing ones are stored as 0.
+        """
+        values = step | {"action": step["executed"]}
+        values |= dotted("obs", step["obs"])
+        values |= dotted("next_obs", step["next_obs"])
         for name, space in self.extras.items():
-            if name in extras:
-                values[name] = extras[name]
-            else:
+            if name not in step:
                 shape = space.shape or ()
-                values[name] = step.reward.new_zeros(len(action), *shape)
-        if step.n_steps is not None:
-            values["n_steps"] = step.n_steps
+                values[name] = step["reward"].new_zeros(self.spec.num_envs, *shape)
         if self.frames:
-            self.frames.add(values, step, self.ring.total)
+            self.frames.add(values, self.ring.total)
         self.packing.pack(values, self.ring.append())
 
     def field(self, name: str, flat_index: Tensor) -> Tensor:

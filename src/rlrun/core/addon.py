@@ -51,14 +51,14 @@ class Addon(Requires, nn.Module):
         """Returns the modules whose parameters and buffers `see` reads."""
         return ()
 
-    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
+    def on_step(self, step: Step) -> None:
         """Updates running statistics. Called once for every training step, and for every step read from data sets.
 
-        obs: the observation before the step, as the environment returned it.
+        step: as the environment returned it, before add-ons change observations and rewards.
         """
 
     def reward(self, batch: Batch) -> Tensor:
-        """Returns the unscaled intrinsic reward of one step, [num_envs], to be stored. Called as often as `collect`.
+        """Returns the unscaled intrinsic reward of one step, [num_envs], to be stored. Called as often as `on_step`.
 
         batch: the step, relabelled by the add-ons before this one.
         """
@@ -139,24 +139,22 @@ class Addons(nn.ModuleList):
             extras |= addon_extras
         return extras
 
-    def collect(self, obs: Obs, step: Step, extras: Batch) -> Step:
+    def on_step(self, step: Step) -> Step:
         """Returns the step to be stored: its reward has one more column for each reward module."""
         for addon in self:
-            addon.collect(obs, step, extras)
+            addon.on_step(step)
         reward_modules = self.reward_modules
         if not reward_modules:
             return step
-        fields = {name: value for name, value in step._asdict().items() if value is not None}
-        batch: Batch = extras | fields | {"obs": obs, "next_obs": step.final_obs}
-        columns = [step.reward]
+        batch = step | {"action": step["executed"]}
+        columns = [step["reward"]]
         for addon in self:
             if addon.has_reward:
                 columns.append(addon.reward(batch))
             if addon is reward_modules[-1]:
                 break
             batch = addon.relabel(batch)
-        reward = torch.stack(columns, -1)
-        return step._replace(reward=reward)
+        return step | {"reward": torch.stack(columns, -1)}
 
     def relabel(self, batch: Batch) -> Batch:
         """Returns the batch that the agent learns from.

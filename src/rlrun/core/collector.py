@@ -1,6 +1,6 @@
 """Steps the training environments with the agent's current weights. The loop counts the steps and trains."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,23 +9,13 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.errors import RunError
-from rlrun.types import Batch, Obs, Spec, Step, carried
+from rlrun.types import Batch, Events, Spec, Step, carried
 
 LONGEST_EPISODE = 10_000  # timesteps that may pass without the end of an episode, unless the time limit is longer
 
 
-class Timestep(NamedTuple):
-    """One step of all environments: the observation acted on, the action, and the result."""
-
-    obs: Obs  # observation before the step
-    action: Tensor
-    extras: Batch  # from agent and add-ons, to be stored with the step
-    first: Tensor  # [num_envs] bool: `obs` is the first of an episode
-    step: Step
-
-
 class Collector:
-    """Acts in the environments and returns timesteps. Holds the current observations and the carry."""
+    """Acts in the environments and returns their steps. Holds the current observations and the carry."""
 
     def __init__(self, agent: Agent, addons: Addons, env: Any, clock: Clock):
         self.agent, self.addons, self.env, self.clock = agent, addons, env, clock
@@ -41,21 +31,21 @@ class Collector:
         """Returns exploring actions [num_envs, ...] and extras. params: weights to act with, as in `Agent.act`."""
         return self.addons.act(self.agent, self.obs, self.carry, True, *params)
 
-    def step(self, action: Tensor, extras: Batch) -> Timestep:
-        """Takes one step in every environment and returns the timestep."""
-        step = self.env.step(action)
-        timestep = Timestep(self.obs, action, extras, self.carry["first"], step)
-        self.obs = step.obs
-        self.carry = carried(extras, step.terminated | step.truncated)
-        return timestep
+    def step(self, action: Tensor, extras: Batch) -> tuple[Step, Events]:
+        """Takes one step in every environment. Returns it with what was acted on, and what else happened."""
+        result, events = self.env.step(action)
+        step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
+        self.obs = result["following"]
+        self.carry = carried(extras, result["terminated"] | result["truncated"])
+        return step, events
 
-    def advance(self) -> Timestep:
-        """Acts and steps once, and returns the timestep."""
+    def advance(self) -> tuple[Step, Events]:
+        """Acts and steps once."""
         action, extras = self.act()
         self.clock.lap("act")
-        timestep = self.step(action, extras)
+        found = self.step(action, extras)
         self.clock.lap("env")
-        return timestep
+        return found
 
 
 def check_ends(steps: int, spec: Spec) -> None:

@@ -9,13 +9,13 @@ from rlrun.core.accumulator import Accumulator
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
-from rlrun.core.collector import Collector, Timestep
+from rlrun.core.collector import Collector
 from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
 from rlrun.settings import Around, Requires
-from rlrun.types import Batch, Context, Metrics, Obs, Step, measured
+from rlrun.types import NOTHING, Batch, Context, Events, Metrics, Obs, Step, measured
 
 
 class Loop(Requires, Module):
@@ -109,30 +109,28 @@ class Loop(Requires, Module):
         """Empties the replay buffer and begins new episodes, which fill it again. Only for loops with `refills`."""
         raise NotImplementedError
 
-    def receive(self, timestep: Timestep) -> Step:
-        """Counts a timestep as `count` does, and passes scheduled parameters to the environments."""
-        step = self.count(timestep)
+    def receive(self, step: Step, events: Events) -> Step:
+        """Counts a step as `count` does, and passes scheduled parameters to the environments."""
+        step = self.count(step, events)
         self.set_parameters()
         return step
 
-    def count(self, timestep: Timestep) -> Step:
-        """Counts a timestep and passes it to the add-ons. Called exactly once for each timestep, in order.
+    def count(self, step: Step, events: Events) -> Step:
+        """Counts a step and passes it to the add-ons. Called exactly once for each step, in order.
 
         Returns the step to learn from, which has a further reward column for each intrinsic reward.
         """
-        step = self.addons.collect(timestep.obs, timestep.step, timestep.extras)
         self.steps += self.env.spec.num_envs
-        info = step.info
-        if numbers := measured(timestep.extras):
+        if numbers := measured(step):
             self.metrics.measure(numbers)
-        self.metrics.episodes.extend(info["episodes"])
-        if len(info) > 1:  # "episodes" is always there, the other keys rarely
-            self.restarted.extend(info.get("restarted", ()))
-            self.metrics.measure(info.get("measures", {}))
-            self.metrics.log(info.get("logged", ()))
+        if events is not NOTHING:
+            self.metrics.episodes.extend(events.episodes)
+            self.restarted.extend(events.restarted)
+            self.metrics.measure(events.measures)
+            self.metrics.log(events.logged)
         if self.curriculum is not None:
-            self.curriculum.observe(info["episodes"])
-        return step
+            self.curriculum.observe(events.episodes)
+        return self.addons.on_step(step)
 
     def set_parameters(self) -> None:
         """Passes the current values of scheduled parameters to the environments. Called when a run is resumed too."""

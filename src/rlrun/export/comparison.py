@@ -49,9 +49,9 @@ def compare(policy: PolicyProgram, exported: Act, env: Any) -> float:
             largest = max(largest, float(difference.max(initial=0)))
         different += int(differs.sum())
         count += env.num_envs
-        step = env.step(action)
-        ended = step.terminated | step.truncated
-        obs = step.obs
+        step, _ = env.step(action)
+        ended = step["terminated"] | step["truncated"]
+        obs = step["following"]
         carry = carried(extras, ended)
         state = next_state(outputs, ended.cpu().numpy())
     if different:

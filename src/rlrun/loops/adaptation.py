@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
-from rlrun.core.collector import check_ends
+from rlrun.core.clock import Clock
+from rlrun.core.collector import Collector, check_ends
 from rlrun.core.random import reseeded
-from rlrun.types import Batch, Spec, Step, carried
+from rlrun.types import Batch, Events, Step
 
 
 class MetaPolicy(Protocol):
@@ -36,38 +36,40 @@ class MetaAgent(Protocol):
 
 
 def collect_episodes(
-    policy: MetaPolicy, addons: Addons, spec: Spec, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
+    policy: MetaPolicy, collector: Collector, count: int, receive: Callable[[Step, Events], Step] | None = None
 ) -> Batch:
     """Collects `count` whole episodes of every environment, [time, env, ...], relabelled by the add-ons.
 
-    `spec` describes the environments. `obs` are the first observations of the episodes; `first` [num_envs] is all
-    true. An environment that has finished its episodes keeps stepping, with weight 0, until all have finished.
+    The collector has begun new episodes. An environment that has finished its episodes keeps stepping, with weight 0,
+    until all have finished. receive: counts the steps, if they are training steps.
     """
+    spec = collector.env.spec
     rollout = Rollout(spec)
-    carry = {"first": first}
-    remaining = count * first.long()  # [num_envs], episodes that have not ended
+    remaining = count * collector.carry["first"].long()  # [num_envs], episodes that have not ended
     num_remaining = int(remaining.sum())
     waited = 0  # timesteps since one of these episodes has ended
     while num_remaining:
         waited += 1
         check_ends(waited, spec)
-        action, extras = addons.act(policy, obs, carry, True)
-        result = step(action)
-        row = result._replace(weight=result.weight * (remaining > 0))
-        rollout.add(obs, action, row, extras, carry["first"])
-        ended = result.terminated | result.truncated
-        remaining = remaining - (ended & (row.weight > 0)).long()
+        action, extras = collector.addons.act(policy, collector.obs, collector.carry, True)
+        step, events = collector.step(action, extras)
+        if receive is not None:
+            step = receive(step, events)
+        weight = step["weight"] * (remaining > 0)
+        rollout.add(step | {"weight": weight})
+        ended = step["terminated"] | step["truncated"]
+        remaining = remaining - (ended & (weight > 0)).long()
         if int(remaining.sum()) < num_remaining:
             num_remaining = int(remaining.sum())
             waited = 0
-        obs, carry = result.obs, carried(extras, ended)
-    return addons.relabel(rollout.batch())
+    return collector.addons.relabel(rollout.batch())
 
 
 def adapted_policy(agent: MetaAgent, addons: Addons, env: Any) -> MetaPolicy:
     """Returns a policy adapted to the tasks of `env`, for evaluation. The agent's streams and weights do not change."""
     with reseeded(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()
-        first = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.device)
-        rollout = collect_episodes(policy, addons, env.spec, env.reset(), first, env.step, agent.exploration_episodes)
+        collector = Collector(agent, addons, env, Clock())  # type: ignore[arg-type]
+        collector.begin()
+        rollout = collect_episodes(policy, collector, agent.exploration_episodes)
     return agent.adapt_policy(policy, rollout)

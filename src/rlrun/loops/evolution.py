@@ -50,13 +50,14 @@ class Evolution(Loop):
         params = self.params[members]  # type: ignore[index]
         action, extras = self.collector.act(params)
         self.clock.lap("act")
-        step = self.receive(self.collector.step(action, extras))
+        step = self.receive(*self.collector.step(action, extras))
         self.clock.lap("env")
-        self.returns += self.discounts * (step.reward * step.weight)
+        self.returns += self.discounts * (step["reward"] * step["weight"])
         self.discounts *= self.cfg.gamma
         self.waited += 1
-        for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
-            self.finish(slot, counts=bool(step.weight[slot]))
+        ended = step["terminated"] | step["truncated"]
+        for slot in ended.nonzero().flatten().tolist():
+            self.finish(slot, counts=bool(step["weight"][slot]))
         check_ends(self.waited, self.env.spec)
         if self.finished < self.trials:
             return {}

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent, MetaPolicy, collect_episodes
 from rlrun.settings import Around, Size, config, register
-from rlrun.types import Batch, MetaBatch, Metrics, Step
+from rlrun.types import Batch, MetaBatch, Metrics
 
 
 @register("loop", "meta")
@@ -58,9 +56,4 @@ class Meta(Loop):
     def collect(self, policy: MetaPolicy, count: int) -> Batch:
         """Returns a rollout of `count` episodes in every environment. The environments are reset first."""
         self.begin()
-        first = self.carry["first"]
-        return collect_episodes(policy, self.addons, self.env.spec, self.obs, first, self.step, count)
-
-    def step(self, action: Tensor) -> Step:
-        """Steps every environment once; the steps count as training steps."""
-        return self.receive(self.collector.step(action, {}))
+        return collect_episodes(policy, self.collector, count, self.receive)

@@ -12,7 +12,7 @@ from rlrun.errors import ConfigError
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.nested import index
 from rlrun.settings import PositiveInt, Size, config, register
-from rlrun.types import Metrics, Step
+from rlrun.types import Metrics
 
 DATA = "algo.loop.data"
 
@@ -75,17 +75,8 @@ class Offline(OffPolicy):
         batch = lines(demos, num_envs, time)
         for t in range(time):
             row = index(batch, t)
-            step = Step(
-                obs=row["next_obs"],
-                reward=row["reward"],
-                terminated=row["terminated"],
-                truncated=row["truncated"],
-                final_obs=row["next_obs"],
-                action=row["action"],
-                weight=row["weight"],
-                info={},
-            )
-            buffer.add(row["obs"], row["action"], self.addons.collect(row["obs"], step, {}), {})
+            step = row | {"following": row["next_obs"], "executed": row["action"]}
+            buffer.add(self.addons.on_step(step))
 
     def read(self) -> list[Demo]:
         """Returns the demonstrations of all data sets, of each data set only the first `data_steps` transitions."""

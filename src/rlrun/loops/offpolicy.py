@@ -65,10 +65,9 @@ class OffPolicy(Loop):
             self.env.begin(action)
             self.clock.lap("env")
             metrics = self.learn()
-        timestep = self.collector.step(action, extras)
-        step = self.receive(timestep)  # as in the timestep, with the reward columns of add-ons
+        step = self.receive(*self.collector.step(action, extras))
         self.clock.lap("env")
-        self.buffer.add(timestep.obs, step.action, step, extras)
+        self.buffer.add(step)
         self.clock.lap("sample")
         if not self.cfg.lag:
             metrics = self.learn()

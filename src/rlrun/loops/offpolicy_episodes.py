@@ -6,10 +6,10 @@ these go on with the new weights, and count in the iteration in which they end.
 
 from typing import Any
 
-from rlrun.core.collector import Timestep, check_ends
+from rlrun.core.collector import check_ends
 from rlrun.loops.offpolicy import OffPolicy, ReplayConfig
 from rlrun.settings import PositiveInt, Scheduled, config, register
-from rlrun.types import Step
+from rlrun.types import Events, Step
 
 
 @register("loop", "offpolicy_episodes")
@@ -28,13 +28,13 @@ class OffPolicyEpisodes(OffPolicy):
         self.iteration_rollouts = 0  # episodes that ended in this iteration
         self.called_for = 0  # updates of all iterations so far
 
-    def receive(self, timestep: Timestep) -> Step:
-        """Counts a timestep, and ends the iteration if an episode has ended and both minimums are reached."""
+    def receive(self, step: Step, events: Events) -> Step:
+        """Counts a step, and ends the iteration if an episode has ended and both minimums are reached."""
         counts = not self.filling and self.collected >= self.start_update  # the warm-up belongs to no iteration
-        step = super().receive(timestep)
+        step = super().receive(step, events)
         if counts:
             self.iteration_steps += self.env.spec.num_envs
-            done = (step.terminated | step.truncated) & (step.weight > 0)
+            done = (step["terminated"] | step["truncated"]) & (step["weight"] > 0)
             num_ended = int(done.sum())
             self.iteration_rollouts += num_ended
             if num_ended and self.enough():

@@ -84,12 +84,11 @@ class OnPolicy(Loop):
         return self.finish_rollout(rollout)
 
     def advance(self, rollout: Rollout, count: int = 1) -> None:
-        """Acts and steps `count` times, then counts these timesteps, passes them to the add-ons and adds them to the
+        """Acts and steps `count` times, then counts these steps, passes them to the add-ons and adds them to the
         rollout."""
-        timesteps = [self.collector.advance() for _ in range(count)]
-        for timestep in timesteps:
-            step = self.count(timestep)
-            rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
+        found = [self.collector.advance() for _ in range(count)]
+        for step, events in found:
+            rollout.add(self.count(step, events))
 
     def finish_rollout(self, rollout: Rollout) -> Batch:
         """Returns a complete rollout as one batch [time, env, ...].

@@ -137,19 +137,20 @@ def play(
         if interrupted():
             raise EvaluationInterruptedError
         action, extras = addons.act(policy, obs, carry, explore)
-        step = env.step(action)
-        weight = step.weight.cpu().numpy()
-        running_return += weight[:, None] * step.reward.cpu().numpy().astype(np.float64).reshape(num_envs, -1)
+        step, events = env.step(action)
+        weight = step["weight"].cpu().numpy()
+        reward = step["reward"].cpu().numpy().astype(np.float64)
+        running_return += weight[:, None] * reward.reshape(num_envs, -1)
         running_length += weight.astype(np.int64)
-        ended = step.terminated | step.truncated
-        success = {episode.env: episode.success for episode in step.info["episodes"]}
+        ended = step["terminated"] | step["truncated"]
+        success = {episode.env: episode.success for episode in events.episodes}
         for i in np.flatnonzero(ended.cpu().numpy()):
             if remaining[i] and weight[i]:  # weight 0: a restart of the environment cut the episode, so it is repeated
                 remaining[i] -= 1
-                total = step.info.get("own_returns", {}).get(i, running_return[i])
+                total = events.own_returns.get(i, running_return[i])
                 results.append(_result(total, int(running_length[i]), success.get(i), int(i), objective))
             running_return[i] = running_length[i] = 0
-        obs = step.obs
+        obs = step["following"]
         carry = carried(extras, ended)
     return results
 

@@ -13,19 +13,19 @@ def test_bandit_reward_and_regret_of_an_arm(make_env):
     env = make_env("rlrun/BernoulliBandit-v0", 4000, kwargs=TWO | {"contexts": "own"})
     obs = env.reset()
     assert obs.tolist() == [0, 1] * 2000
-    step = env.step(torch.zeros(4000, dtype=torch.int64))
-    assert step.terminated.all() and not step.truncated.any()
-    assert abs(step.reward[::2].mean() - 0.25) < 4 * np.sqrt(0.1875 / 2000) and step.reward[1::2].eq(1).all()
-    assert step.info["measures"]["regret"].tolist() == [0.5, 0.0] * 2000
-    assert step.info["measures"]["best_arm"].tolist() == [False, True] * 2000
-    assert [episode.length for episode in step.info["episodes"]] == [1] * 4000
+    step, events = env.step(torch.zeros(4000, dtype=torch.int64))
+    assert step["terminated"].all() and not step["truncated"].any()
+    assert abs(step["reward"][::2].mean() - 0.25) < 4 * np.sqrt(0.1875 / 2000) and step["reward"][1::2].eq(1).all()
+    assert events.measures["regret"].tolist() == [0.5, 0.0] * 2000
+    assert events.measures["best_arm"].tolist() == [False, True] * 2000
+    assert [episode.length for episode in events.episodes] == [1] * 4000
 
 
 def test_gaussian_rewards_have_the_given_moments(make_env):
     kwargs = {"bandits": 1, "reward_means": [3.0, -1.0], "reward_std": 0.5}
     env = make_env("rlrun/GaussianBandit-v0", 10000, kwargs=kwargs)
     env.reset()
-    reward = env.step(torch.ones(10000, dtype=torch.int64)).reward
+    reward = env.step(torch.ones(10000, dtype=torch.int64))[0]["reward"]
     assert abs(reward.mean() + 1) < 4 * 0.5 / 100 and abs(reward.std() - 0.5) < 0.02
 
 
@@ -51,8 +51,8 @@ def test_bandit_resumes_bit_for_bit(make_env):
     other.set_extra_state(one.get_extra_state())
     assert one.exactness == "exact" and torch.equal(one.obs, other.obs)
     for _ in range(5):
-        first, second = one.step(actions), other.step(actions)
-        assert torch.equal(first.obs, second.obs) and torch.equal(first.reward, second.reward)
+        first, second = one.step(actions)[0], other.step(actions)[0]
+        assert torch.equal(first["following"], second["following"]) and torch.equal(first["reward"], second["reward"])
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_wheel_bandit_reward_by_quadrant_beyond_the_radius(make_env):
     env = make_env("rlrun/WheelBandit-v0", 5, kwargs={"delta": 0.5, "noise_std": 1e-6})
     env.reset()
     env.venv.seen = np.array([[0.6, 0.6], [0.6, -0.6], [-0.6, 0.6], [-0.6, -0.6], [0.1, 0.1]], np.float32)
-    step = env.step(torch.tensor([1, 2, 3, 4, 0]))
-    assert step.reward.tolist() == pytest.approx([50, 50, 50, 50, 1.2], abs=1e-4)
-    assert step.info["measures"]["regret"].tolist() == pytest.approx([0.0] * 5)
+    step, events = env.step(torch.tensor([1, 2, 3, 4, 0]))
+    assert step["reward"].tolist() == pytest.approx([50, 50, 50, 50, 1.2], abs=1e-4)
+    assert events.measures["regret"].tolist() == pytest.approx([0.0] * 5)
     env.venv.seen = np.array([[0.6, 0.6], [0.6, 0.6], [0.1, 0.1], [0.1, 0.1], [0.1, 0.1]], np.float32)
-    regret = env.step(torch.tensor([0, 2, 1, 4, 0])).info["measures"]["regret"]
+    regret = env.step(torch.tensor([0, 2, 1, 4, 0]))[1].measures["regret"]
     assert regret.tolist() == pytest.approx([48.8, 49.0, 0.2, 0.2, 0.0])
 
 
@@ -91,7 +91,7 @@ def test_linear_bandit_reward_is_the_product_with_the_context(make_env):
     env = make_env("rlrun/LinearBandit-v0", 6, kwargs={"noise_std": 1e-6}, instance_seed=3)
     context = env.reset().double().numpy()
     actions = torch.arange(6) % 4
-    step = env.step(actions)
+    step, events = env.step(actions)
     means = context @ env.venv.weights.T
-    assert step.reward.tolist() == pytest.approx(means[range(6), actions.numpy()].tolist(), abs=1e-4)
-    assert step.info["measures"]["regret"].tolist() == pytest.approx((means.max(1) - means[range(6), actions]).tolist())
+    assert step["reward"].tolist() == pytest.approx(means[range(6), actions.numpy()].tolist(), abs=1e-4)
+    assert events.measures["regret"].tolist() == pytest.approx((means.max(1) - means[range(6), actions]).tolist())

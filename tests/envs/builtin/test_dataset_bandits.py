@@ -77,7 +77,7 @@ def test_dataset_bandit_regret_is_0_for_the_label(env, tmp_path):
         labels = made.venv.table.labels[made.venv.rows]
         seen.update(labels.tolist())
         best = (labels == 0).astype(int) if env == "MushroomBandit" else labels
-        measures = made.step(torch.tensor(best)).info["measures"]
+        measures = made.step(torch.tensor(best))[1].measures
         assert not measures["regret"].any() and measures["best_arm"].all()
     assert seen == set(range(len(FILES[env][3])))
 
@@ -86,14 +86,14 @@ def test_mushroom_bandit_rewards_are_those_of_the_paper(tmp_path):
     made = make("MushroomBandit", write(tmp_path, "MushroomBandit"), num_envs=4000)
     made.reset()
     edible = made.venv.table.labels[made.venv.rows] == 0
-    step = made.step(torch.ones(4000, dtype=torch.int64))
-    assert step.reward[edible].unique().tolist() == [5.0]
-    poisoned = step.reward[~edible]
+    step, events = made.step(torch.ones(4000, dtype=torch.int64))
+    assert step["reward"][edible].unique().tolist() == [5.0]
+    poisoned = step["reward"][~edible]
     assert poisoned.unique().tolist() == [-35.0, 5.0] and abs(poisoned.mean() + 15) < 4 * 20 / np.sqrt(len(poisoned))
-    assert set(step.info["measures"]["regret"].tolist()) == {0.0, 15.0}
+    assert set(events.measures["regret"].tolist()) == {0.0, 15.0}
     edible = made.venv.table.labels[made.venv.rows] == 0
-    passed = made.step(torch.zeros(4000, dtype=torch.int64))
-    assert not passed.reward.any() and passed.info["measures"]["regret"].tolist() == (5.0 * edible).tolist()
+    step, events = made.step(torch.zeros(4000, dtype=torch.int64))
+    assert not step["reward"].any() and events.measures["regret"].tolist() == (5.0 * edible).tolist()
 
 
 def blobs(path, shuffled):
@@ -126,7 +126,7 @@ def test_dataset_bandit_draws_each_row_once_per_epoch(tmp_path):
     obs = made.reset()
     for _ in range(20):
         rows += obs[:, 0].int().tolist()
-        obs = made.step(torch.zeros(3, dtype=torch.int64)).obs
+        obs = made.step(torch.zeros(3, dtype=torch.int64))[0]["following"]
     assert [sorted(rows[i : i + 10]) for i in range(0, 60, 10)] == [list(range(10))] * 6
     assert rows[:10] != rows[10:20]
 
@@ -140,8 +140,8 @@ def test_dataset_bandit_resumes_with_the_same_rows(tmp_path):
         one.step(zeros)
     other.set_extra_state(one.get_extra_state())
     for _ in range(200):
-        first, second = one.step(zeros), other.step(zeros)
-        assert torch.equal(first.obs, second.obs) and torch.equal(first.reward, second.reward)
+        first, second = one.step(zeros)[0], other.step(zeros)[0]
+        assert torch.equal(first["following"], second["following"]) and torch.equal(first["reward"], second["reward"])
 
 
 def test_columns_of_numbers_are_standardised(tmp_path):

@@ -45,33 +45,33 @@ class TestWithJax:
         own = gym.make(CARTPOLE).unwrapped.func_env
         for t in range(30):
             action = torch.arange(t, t + 8) // 3 % 2
-            step = env.step(action)
+            step, _ = env.step(action)
             for i in range(8):
                 obs = own.transition(before[i].numpy(), int(action[i]))
-                torch.testing.assert_close(step.final_obs[i], torch.from_numpy(np.array(obs)), atol=1e-6, rtol=1e-5)
-                assert (step.reward[i].item(), step.terminated[i].item()) == (1, bool(own.terminal(obs, None)))
-            before, ends = step.obs, ends + int(step.terminated.sum())
+                torch.testing.assert_close(step["next_obs"][i], torch.from_numpy(np.array(obs)), atol=1e-6, rtol=1e-5)
+                assert (step["reward"][i].item(), step["terminated"][i].item()) == (1, bool(own.terminal(obs, None)))
+            before, ends = step["following"], ends + int(step["terminated"].sum())
         assert ends and len(env.pending_episodes()) == ends
 
     def test_every_episode_begins_in_a_state_of_its_own(self, make: Make) -> None:
         env = make()
         begun, ended = [*env.reset().tolist()], 0
         for _ in range(200):
-            step = env.step(torch.zeros(8, dtype=torch.int64))
-            rows = step.terminated | step.truncated
+            step, _ = env.step(torch.zeros(8, dtype=torch.int64))
+            rows = step["terminated"] | step["truncated"]
             ended += int(rows.sum())
-            begun += step.obs[rows].tolist()
-            assert torch.equal(step.obs[~rows], step.final_obs[~rows])
+            begun += step["following"][rows].tolist()
+            assert torch.equal(step["following"][~rows], step["next_obs"][~rows])
         assert ended > 100 and len({tuple(obs) for obs in begun}) == 8 + ended
         assert np.abs(begun).max() <= 0.05 and 0.02 < np.std(begun) < 0.04, "uniform in +-0.05"
 
     def test_a_limit_cuts_and_is_no_end(self, make: Make) -> None:
         env = make(id="phys2d/Pendulum-v0", max_episode_steps=3)
         env.reset()
-        steps = [env.step(torch.zeros(8, 1)) for _ in range(6)]
-        assert [step.truncated.all().item() for step in steps] == [False, False, True] * 2
-        assert not any(step.terminated.any() for step in steps)
-        assert not torch.equal(steps[2].final_obs, steps[2].obs)
+        steps = [env.step(torch.zeros(8, 1))[0] for _ in range(6)]
+        assert [step["truncated"].all().item() for step in steps] == [False, False, True] * 2
+        assert not any(step["terminated"].any() for step in steps)
+        assert not torch.equal(steps[2]["next_obs"], steps[2]["following"])
         assert [episode.length for episode in env.pending_episodes()] == [3] * 16
 
     def test_the_seed_decides_and_a_later_reset_goes_on(self, make: Make) -> None:
@@ -88,13 +88,13 @@ class TestWithJax:
         given, action = [], torch.zeros(8, dtype=torch.int64)
         plain = env.simulator.step
         env.simulator.step = lambda actions: given.append(plain(actions)) or given[-1]
-        step = env.step(action)
-        for tensor, array in zip((step.obs, step.reward, step.terminated), given[0], strict=False):
+        step, _ = env.step(action)
+        for tensor, array in zip((step["following"], step["reward"], step["terminated"]), given[0], strict=False):
             assert tensor.data_ptr() == array.unsafe_buffer_pointer()
-        assert step.final_obs.data_ptr() == given[0][4].unsafe_buffer_pointer()
-        kept = step.obs.clone()
+        assert step["next_obs"].data_ptr() == given[0][4].unsafe_buffer_pointer()
+        kept = step["following"].clone()
         env.step(1 - action)
-        assert torch.equal(step.obs, kept), "what was handed out is not written to"
+        assert torch.equal(step["following"], kept), "what was handed out is not written to"
 
     def test_a_restored_one_goes_on_bit_for_bit(self, make: Make) -> None:
         one, other = make(seed=1), make(seed=2)
@@ -106,8 +106,7 @@ class TestWithJax:
         skeleton, tensors = tree.encode({"env": one.get_extra_state()})
         other.set_extra_state(tree.decode(skeleton, tensors)["env"])
         for action in actions[20:]:
-            first, second = one.step(action), other.step(action)
-            assert equal(list(first), list(second))
+            assert equal(one.step(action), other.step(action))
         assert one.pending_episodes() == other.pending_episodes() != []
 
     def test_a_run_goes_on_bit_for_bit(self, build: Callable[..., Loop]) -> None:
@@ -150,10 +149,12 @@ class TestWithJax:
         env = make_env("playground/CartpoleBalance", 4, kwargs={"impl": "jax"}, max_episode_steps=3)
         begun, push = env.reset(), torch.full((4, 1), 0.5)
         for _ in range(2):
-            assert not env.step(push).truncated.any()
+            assert not env.step(push)[0]["truncated"].any()
         saved = env.get_extra_state()
-        steps = [env.step(push) for _ in range(4)]
-        assert steps[0].truncated.all() and not steps[0].terminated.any() and steps[3].truncated.all()
-        assert not torch.equal(steps[0].obs, begun) and not torch.equal(steps[0].obs, steps[0].final_obs)
+        steps = [env.step(push)[0] for _ in range(4)]
+        assert steps[0]["truncated"].all() and not steps[0]["terminated"].any() and steps[3]["truncated"].all()
+        assert not torch.equal(steps[0]["following"], begun) and not torch.equal(
+            steps[0]["following"], steps[0]["next_obs"]
+        )
         env.set_extra_state(saved)
-        assert all(torch.equal(env.step(push).obs, step.obs) for step in steps)
+        assert all(torch.equal(env.step(push)[0]["following"], step["following"]) for step in steps)

@@ -83,17 +83,17 @@ def test_torch_transitions_equal_those_of_single_environments(id: str, kwargs: R
     env.reset()
     for _ in range(STEPS):
         before, lengths = rows_of(env.simulator.state), env.lengths.tolist()
-        step = env.step(env.sample(random))
-        native = env.units.to_native(step.action).numpy()
+        step, _ = env.step(env.sample(random))
+        native = env.units.to_native(step["executed"]).numpy()
         for i, row in enumerate(before):
             put(single, row)
             single.num_steps = lengths[i]
             obs, reward, terminated, truncated, _ = single.step(native[i])
-            assert_close(step.final_obs, i, obs)
-            assert step.reward[i].item() == pytest.approx(reward, abs=1e-6)
-            assert step.terminated[i].item() == terminated
-            assert step.truncated[i].item() == truncated
-        ends += int(step.terminated.sum())
+            assert_close(step["next_obs"], i, obs)
+            assert step["reward"][i].item() == pytest.approx(reward, abs=1e-6)
+            assert step["terminated"][i].item() == terminated
+            assert step["truncated"][i].item() == truncated
+        ends += int(step["terminated"].sum())
     assert ends > 0 or id == "Pendulum-v1"
 
 
@@ -122,14 +122,14 @@ def test_point_mass_is_a_double_integrator(make_env: Make) -> None:
     place, goal = obs[:, :2], obs[:, 4:]
     assert not obs[:, 2:4].any() and obs.abs().max() <= 1
     for _ in range(10):
-        step = env.step(torch.tensor([[1.0, -3.0]]).expand(4, 2))  # 3 is clipped to 1
+        step, _ = env.step(torch.tensor([[1.0, -3.0]]).expand(4, 2))  # 3 is clipped to 1
     speed = torch.tensor([1.0, -1.0])  # after 1 s
     travelled = 0.55 * speed  # the sum of 0.1 * (0.1 + 0.2 + ... + 1)
-    torch.testing.assert_close(step.obs, torch.cat([place + travelled, speed.expand(4, 2), goal], 1))
-    torch.testing.assert_close(step.reward, -(place + travelled - goal).norm(dim=1))
+    torch.testing.assert_close(step["following"], torch.cat([place + travelled, speed.expand(4, 2), goal], 1))
+    torch.testing.assert_close(step["reward"], -(place + travelled - goal).norm(dim=1))
     for t in range(11, 101):
-        step = env.step(torch.zeros(4, 2))
-        assert step.truncated.tolist() == [t == 100] * 4 and not step.terminated.any()
+        step, _ = env.step(torch.zeros(4, 2))
+        assert step["truncated"].tolist() == [t == 100] * 4 and not step["terminated"].any()
 
 
 def test_grid_mazes_have_one_path_between_any_two_cells() -> None:
@@ -152,7 +152,7 @@ def test_grid_maze_observation_shows_agent_goal_and_passages(make_env: Make) -> 
     random, obs, found = Stream(0, "actions"), env.reset(), 0
     for _ in range(60):
         action = env.sample(random)
-        step = env.step(action)
+        step, _ = env.step(action)
         for i in range(64):
             agent, goal, right, down = obs[i]
             row, column = agent.nonzero()[0].tolist()
@@ -160,11 +160,11 @@ def test_grid_maze_observation_shows_agent_goal_and_passages(make_env: Make) -> 
                      column > 0 and right[row, column - 1]]  # fmt: skip
             if open_[action[i]]:
                 row, column = row + MOVES[action[i]][0], column + MOVES[action[i]][1]
-            assert step.final_obs[i, 0].nonzero().tolist() == [[row, column]]
+            assert step["next_obs"][i, 0].nonzero().tolist() == [[row, column]]
             won = bool(goal[row, column])
-            assert (step.reward[i].item(), step.terminated[i].item()) == (won, won)
+            assert (step["reward"][i].item(), step["terminated"][i].item()) == (won, won)
             found += won
-        assert torch.equal(step.final_obs[:, 1:], obs[:, 1:])
-        assert not (step.obs[:, 0] * step.obs[:, 1]).any(), "no episode begins at its goal"
-        obs = step.obs
+        assert torch.equal(step["next_obs"][:, 1:], obs[:, 1:])
+        assert not (step["following"][:, 0] * step["following"][:, 1]).any(), "no episode begins at its goal"
+        obs = step["following"]
     assert found > 64

@@ -30,32 +30,34 @@ def make(make_env: Make) -> Make:
     return lambda num_envs=8, id="CartPole-v1", **values: make_env(id, num_envs, backend="torch", **values)
 
 
-def test_torch_env_truncates_at_the_limit_and_keeps_final_obs(make: Make) -> None:
+def test_torch_env_truncates_at_the_limit_and_keeps_next_obs(make: Make) -> None:
     env = make(id="Pendulum-v1", max_episode_steps=3)
     begun = env.reset()
-    steps = [env.step(torch.zeros(8, 1)) for _ in range(6)]
-    assert [step.truncated.all().item() for step in steps] == [False, False, True] * 2
-    assert not any(step.terminated.any() for step in steps)
-    assert not torch.equal(steps[2].final_obs, steps[2].obs) and not torch.equal(steps[2].obs, begun)
-    assert torch.equal(steps[1].final_obs, steps[1].obs)
+    steps = [env.step(torch.zeros(8, 1))[0] for _ in range(6)]
+    assert [step["truncated"].all().item() for step in steps] == [False, False, True] * 2
+    assert not any(step["terminated"].any() for step in steps)
+    assert not torch.equal(steps[2]["next_obs"], steps[2]["following"]) and not torch.equal(
+        steps[2]["following"], begun
+    )
+    assert torch.equal(steps[1]["next_obs"], steps[1]["following"])
     assert [episode.length for episode in env.pending_episodes()] == [3] * 16
 
 
 def test_torch_env_step_that_terminates_at_the_limit_is_terminated(make: Make) -> None:
     env = make(id="rlrun/ProbeRecall-v0", max_episode_steps=4, kwargs={"length": 3})
     env.reset()
-    steps = [env.step(torch.ones(8, dtype=torch.int64)) for _ in range(4)]
-    assert steps[3].terminated.all() and not steps[3].truncated.any()
+    steps = [env.step(torch.ones(8, dtype=torch.int64))[0] for _ in range(4)]
+    assert steps[3]["terminated"].all() and not steps[3]["truncated"].any()
 
 
 def test_torch_env_resets_only_rows_whose_episode_ended(make: Make) -> None:
     env, random = make(64), Stream(0, "actions")
     begun, ended = [*env.reset().tolist()], 0
     for _ in range(200):
-        step = env.step(env.sample(random))
-        rows = step.terminated | step.truncated
-        assert torch.equal(step.obs[~rows], step.final_obs[~rows])
-        begun += step.obs[rows].tolist()
+        step, _ = env.step(env.sample(random))
+        rows = step["terminated"] | step["truncated"]
+        assert torch.equal(step["following"][~rows], step["next_obs"][~rows])
+        begun += step["following"][rows].tolist()
         ended += int(rows.sum())
     assert ended > 300 and len({tuple(obs) for obs in begun}) == 64 + ended
     assert np.abs(begun).max() <= 0.05 and 0.02 < np.std(begun) < 0.04, "uniform in +-0.05"
@@ -94,7 +96,7 @@ def test_torch_env_resumes_bit_for_bit(id: str, make: Make) -> None:
     one.pending_episodes()
     other.set_extra_state(tree.decode(*tree.encode({"env": one.get_extra_state()}))["env"])
     for action in actions[20:]:
-        assert equal(list(one.step(action)), list(other.step(action)))
+        assert equal(one.step(action), other.step(action))
     assert one.pending_episodes() == other.pending_episodes()
 
 

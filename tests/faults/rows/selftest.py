@@ -97,6 +97,6 @@ def draws(env: VectorEnv, count: int) -> list[torch.Tensor]:
 def play(env: VectorEnv, actions: list[torch.Tensor]) -> list[tuple]:
     seen = []
     for action in actions:
-        step = env.step(action)
-        seen.append((step.obs, step.final_obs, step.reward, step.terminated, step.truncated))
+        step, _ = env.step(action)
+        seen.append((step["following"], step["next_obs"], step["reward"], step["terminated"], step["truncated"]))
     return seen

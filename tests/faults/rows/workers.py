@@ -107,19 +107,19 @@ def replaced(rng: random.Random, count: int, kinds: Counter[str], tally: Tally) 
 
 def checked_step(env: VectorEnv, actions: torch.Tensor, tally: Tally) -> set[int]:
     """Returns the masked rows; all others must be the next step of their episode, once each."""
-    before, step = env.obs.clone(), env.step(actions)
+    before, (step, events) = env.obs.clone(), env.step(actions)
     for row in range(ENVS):
-        (episode, t), kept = before[row].tolist(), bool(step.weight[row] == 1)
+        (episode, t), kept = before[row].tolist(), bool(step["weight"][row] == 1)
         ended = not kept or t + 1 == LENGTH
         expected = [episode, t + kept], (t + 1) * kept, ended, [episode, t + 1]
         if ended:
             expected = *expected[:3], [episode + 1, 0] if kept else [0, 0]
-        over = bool(step.terminated[row] | step.truncated[row])
-        found = step.final_obs[row].tolist(), step.reward[row].item(), over, step.obs[row].tolist()
+        over = bool(step["terminated"][row] | step["truncated"][row])
+        found = step["next_obs"][row].tolist(), step["reward"][row].item(), over, step["following"][row].tolist()
         tally.expect(found == expected, f"row {row}: {found} where {expected} was due")
     whole = (sum(range(LENGTH + 1)), LENGTH)
-    tally.expect(all(episode[:2] == whole for episode in step.info["episodes"]), f"episodes {step.info['episodes']}")
-    return {row for row in range(ENVS) if step.weight[row] == 0}
+    tally.expect(all(episode[:2] == whole for episode in events.episodes), f"episodes {events.episodes}")
+    return {row for row in range(ENVS) if step["weight"][row] == 0}
 
 
 def named(rng: random.Random, count: int, kinds: Counter[str], tally: Tally) -> set[int]:

@@ -20,7 +20,7 @@ from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.settings import PositiveFloat, PositiveFraction, config, register
-from rlrun.types import Batch, Context, Metrics, Objective, Obs, Spec, Step
+from rlrun.types import Batch, Context, Metrics, Objective, Spec, Step
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -95,9 +95,9 @@ class LagrangianWeights(Addon):
     def spec(self, spec: Spec) -> Spec:
         return replace(spec, objective=self.objective)
 
-    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
-        self.seen += step.weight @ step.reward
-        self.rows += step.weight.sum()
+    def on_step(self, step: Step) -> None:
+        self.seen += step["weight"] @ step["reward"]
+        self.rows += step["weight"].sum()
         self.fresh = True
 
     def relabel(self, batch: Batch) -> Batch:

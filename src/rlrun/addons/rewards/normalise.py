@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlrun.core.addon import Addon
 from rlrun.core.state import Statistics
-from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
+from rlrun.types import Batch, Context, Metrics, Spec, Step
 
 
 class NormaliseRewards(Addon):
@@ -27,15 +27,15 @@ class NormaliseRewards(Addon):
         self.statistics = Statistics(shape)
         self.returns = torch.zeros(spec.num_envs, *shape)  # discounted sums of the rewards of running episodes so far
 
-    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
+    def on_step(self, step: Step) -> None:
         discount: float | Tensor = self.gamma
-        if step.n_steps is not None:
-            discount = broadcastable(self.gamma**step.n_steps, step.reward)
+        if "n_steps" in step:
+            discount = broadcastable(self.gamma ** step["n_steps"], step["reward"])
         self.returns.mul_(discount)
-        self.returns.add_(step.reward)
-        is_valid = step.weight > 0
+        self.returns.add_(step["reward"])
+        is_valid = step["weight"] > 0
         self.statistics.add(self.returns[is_valid])
-        done = step.terminated | step.truncated
+        done = step["terminated"] | step["truncated"]
         self.returns[done] = 0.0
 
     def relabel(self, batch: Batch) -> Batch:
@@ -74,9 +74,11 @@ class StandardiseRewards(Addon):
             shape = (spec.reward_dim,)
         self.statistics = Statistics(shape)
 
-    def collect(self, obs: Obs, step: Step, extras: Batch) -> None:
-        reward = step.info.get("drawn_rewards", step.reward)
-        self.statistics.add(reward[step.weight > 0])
+    def on_step(self, step: Step) -> None:
+        reward = step["reward"]
+        if "drawn_reward" in step:
+            reward = step["drawn_reward"]
+        self.statistics.add(reward[step["weight"] > 0])
 
     def relabel(self, batch: Batch) -> Batch:
         moments = self.statistics.available()

@@ -19,7 +19,7 @@ from rlrun.envs.stepping.actions import Actions, sampled
 from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
-from rlrun.types import Episode, Obs, Spec, Step
+from rlrun.types import NOTHING, Episode, Events, Obs, Spec, Step
 
 UNREAD = 1024  # after this many vector steps, ended episodes are read from the device
 
@@ -118,16 +118,25 @@ class Accelerated(nn.Module):
         """Does nothing: `step` does not wait for the device anyway."""
 
     @torch.no_grad()
-    def step(self, action: Tensor) -> Step:
+    def step(self, action: Tensor) -> tuple[Step, Events]:
         """Steps every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device."""
         self.steps += 1
         action = self.units.clip(action.to(self.device, non_blocking=True))
         native = self.units.to_native(action)  # in a variable, as the simulator may read its memory later
-        obs, reward, terminated, truncated, final_obs = map(self._tensors, self.simulator.step(native))
+        following, reward, terminated, truncated, next_obs = map(self._tensors, self.simulator.step(native))
         truncated = truncated & ~terminated
-        self._count(reward, terminated, truncated, final_obs)
-        self.obs = obs
-        return Step(obs, reward, terminated, truncated, final_obs, action, self._weight, {"episodes": []})
+        self._count(reward, terminated, truncated, next_obs)
+        self.obs = following
+        step = {
+            "following": following,
+            "next_obs": next_obs,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "weight": self._weight,
+            "executed": action,
+        }
+        return step, NOTHING
 
     def draw_tasks(self) -> None:
         """Does nothing, because the environments of a simulator have no tasks of their own."""

@@ -49,7 +49,7 @@ from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
-from rlrun.types import MASK, Episode, Info, Obs, Spec, Step
+from rlrun.types import MASK, NOTHING, Episode, Events, Obs, Spec, Step
 
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
@@ -74,7 +74,7 @@ class VectorClock:
         self.cut: dict[int, str] = {}
         # index -> restarts since the last finished step, for environments that failed in the last step
         self.restarts: dict[int, int] = {}
-        self.lines: list[str] = []  # messages about restarts, reported in the info of the next step
+        self.lines: list[str] = []  # messages about restarts, reported in the events of the next step
 
     def count_from_here(self, rows: int | slice | np.ndarray) -> None:
         """Resets the counters of these rows, whose episodes begin now. rows: an index into [num_envs]."""
@@ -274,13 +274,13 @@ class VectorEnv(nn.Module):
             self.pool.idle = self.clock.cut
             self.pool.begin(self.actions.to_native(self._executed(action)))
 
-    def step(self, action: Tensor) -> Step:
+    def step(self, action: Tensor) -> tuple[Step, Events]:
         """Steps every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
 
         Raises RunError if an environment raises, dies, hangs, or returns NaN or infinity. With `restart`, an
         environment that raises, dies or hangs is replaced instead. Its row is then masked: weight 0, truncated,
-        final_obs is the observation acted on, obs the first of a new episode. The interrupted episode is not counted,
-        and info["restarted"] reports the failure. Other rows are not affected.
+        `next_obs` is the observation acted on, `following` the first of a new episode. The interrupted episode is not
+        counted, and the events report the failure. Other rows are not affected.
         """
         clock = self.clock
         clock.steps += 1
@@ -306,24 +306,25 @@ class VectorEnv(nn.Module):
         final = None
         if raw.final_obs is not None:
             final = self._tensors(raw.final_obs, "final observation", actions)
-        clock.obs = obs = self._tensors(raw.obs, "observation", actions)
+        clock.obs = following = self._tensors(raw.obs, "observation", actions)
         if final is None:
-            final = obs
+            final = following
         weight = self._ones
         if raw.weight is not None:
             weight = self._tensor(raw.weight)
-        terminated, truncated, info = self._count(raw)
-        return Step(
-            obs=obs,
-            reward=self._tensor(reward),
-            terminated=terminated,
-            truncated=truncated,
-            final_obs=final,
-            action=self._tensor(actions),
-            weight=weight,
-            info=info,
-            n_steps=self._n_steps(raw),
-        )
+        terminated, truncated, events = self._count(raw)
+        step = {
+            "following": following,
+            "next_obs": final,
+            "reward": self._tensor(reward),
+            "terminated": terminated,
+            "truncated": truncated,
+            "weight": weight,
+            "executed": self._tensor(actions),
+        }
+        if self.spec.holds:
+            step |= self._of_held_actions(raw)
+        return step, events
 
     def _check(self, raw: Raw) -> None:
         """Raises ReturnedError if a vector env returned a step of a wrong form."""
@@ -338,13 +339,12 @@ class VectorEnv(nn.Module):
             for success in raw.success[~np.isnan(raw.success)].tolist():
                 fraction("success in its infos", success)
 
-    def _n_steps(self, raw: Raw) -> Tensor | None:
-        """Returns `Step.n_steps`."""
-        if not self.spec.holds:
-            return None
-        if raw.n_steps is None:  # no environment has finished its step
-            return self._ones
-        return self._tensor(raw.n_steps)
+    def _of_held_actions(self, raw: Raw) -> Step:
+        """Returns the entries of a step whose actions may be held."""
+        if raw.n_steps is None or raw.drawn_rewards is None:  # no environment has finished its step
+            return {"n_steps": self._ones}
+        drawn = raw.drawn_rewards.astype(np.float32)
+        return {"n_steps": self._tensor(raw.n_steps), "drawn_reward": self._tensor(drawn)}
 
     def sample(self, random: Stream) -> Tensor:
         """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
@@ -532,26 +532,22 @@ class VectorEnv(nn.Module):
     def _executed(self, action: Tensor) -> np.ndarray:
         return self.actions.clip(action.cpu().numpy())
 
-    def _count(self, raw: Raw) -> tuple[Tensor, Tensor, Info]:
-        """Returns terminated, truncated (False for rows that are also terminated), and `Step.info`."""
+    def _count(self, raw: Raw) -> tuple[Tensor, Tensor, Events]:
+        """Returns terminated, truncated (False for rows that are also terminated), and what else happened."""
         clock = self.clock
-        info: dict[str, Any] = {"episodes": []}
+        events = NOTHING
         clock.returns += raw.reward
         if raw.success is not None:
             self._count_successes(raw)
-        if raw.measures:
-            info["measures"] = raw.measures
-        if raw.n_steps is not None and raw.drawn_rewards is not None:
-            info["measures"] = {"frames": raw.n_steps}
-            info["drawn_rewards"] = self._tensor(raw.drawn_rewards.astype(np.float32))
-        if raw.logged:
-            info["logged"] = raw.logged
-        if clock.lines:
-            info["restarted"] = clock.lines
+        measures = raw.measures
+        if raw.n_steps is not None:
+            measures = {"frames": raw.n_steps}
+        if measures or raw.logged or clock.lines:
+            events = Events(measures=measures or {}, logged=raw.logged or (), restarted=clock.lines)
             clock.lines = []
         ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
-            return self._all_false, self._all_false, info
+            return self._all_false, self._all_false, events
         over = ended  # rows whose environment begins a new episode
         if raw.continues is not None:
             over = ended & ~raw.continues
@@ -568,11 +564,10 @@ class VectorEnv(nn.Module):
             if raw.success is not None:
                 success = np.nan_to_num(raw.success)
             columns += [success[rows], np.nan_to_num(clock.successes[rows]) / lengths]
-        info["episodes"] = list(map(Episode, *(column.tolist() for column in columns)))
+        episodes = list(map(Episode, *(column.tolist() for column in columns)))
         clock.count_from_here(over)
-        if raw.own_returns:
-            info["own_returns"] = raw.own_returns
-        return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
+        events = events._replace(episodes=episodes, own_returns=raw.own_returns or {})
+        return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), events
 
     def _count_successes(self, raw: Raw) -> None:
         """Adds the successes that the steps reported to those of the current episodes."""
@@ -584,7 +579,7 @@ class VectorEnv(nn.Module):
         successes[reported] = np.nan_to_num(successes[reported]) + raw.success[reported]
         self.clock.reports_success |= bool(reported.any())
 
-    def _restarted_step(self, actions: np.ndarray) -> Step:
+    def _restarted_step(self, actions: np.ndarray) -> tuple[Step, Events]:
         """Starts new episodes in all environments, after a restore without saved states.
 
         Returns a step in which all rows are masked and truncated.
@@ -596,21 +591,18 @@ class VectorEnv(nn.Module):
         clock.count_from_here(slice(None))
         weight = torch.zeros_like(self._ones)
         reward = weight.new_zeros(self.num_envs, *self.reward_shape)
-        n_steps = None
+        step = {
+            "following": clock.obs,
+            "next_obs": before,
+            "reward": reward,
+            "terminated": self._all_false,
+            "truncated": ~self._all_false,
+            "weight": weight,
+            "executed": self._tensor(actions),
+        }
         if self.spec.holds:
-            n_steps = self._ones
-        executed = self._tensor(actions)
-        return Step(
-            obs=clock.obs,
-            reward=reward,
-            terminated=self._all_false,
-            truncated=~self._all_false,
-            final_obs=before,
-            action=executed,
-            weight=weight,
-            info={"episodes": []},
-            n_steps=n_steps,
-        )
+            step["n_steps"] = self._ones
+        return step, NOTHING
 
     def _reset(self, seeds: list[int] | None) -> Arrays:
         try:
