@@ -1,7 +1,7 @@
 """Types that all parts of rlrun share: batches, steps, specifications of environments, contexts of updates."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
 
@@ -70,6 +70,9 @@ class Spec:
     goal_rewards: Any = None
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
     holds: bool = False  # whether actions are held, so that steps have `n_steps`
+    reports: "Mapping[str, gym.Space]" = field(
+        default_factory=dict
+    )  # what environments declare to report: name -> space
     time_limit: int | None = None  # steps after which an episode is cut; None: not known
 
     @property
@@ -106,7 +109,7 @@ values are never written to, because several keys may share one tensor.
 
 Environments write:
   following    observation to act on next: the first of the next episode where an episode ended
-  next_obs     the true successor of the observation acted on; the same object as `following` if no episode ended
+  next_obs     the true successor of the observation acted on; may be the same object as `following` if no episode ended
   reward       [num_envs], or [num_envs, columns]; each reward module adds a column
   terminated   bool: the task ended, do not bootstrap
   truncated    bool: the episode was cut, for instance by a time limit; bootstrap from `next_obs`
@@ -114,6 +117,7 @@ Environments write:
   executed     the action as the environment got it, clipped to its bounds
   n_steps      for how many steps the action was held; `reward` is their discounted sum. Only if actions are held
   drawn_reward  reward of one of these steps, drawn uniformly. Only if actions were held in this step
+and the reports of `Spec.reports` that a learner reads; masked rows have 0.
 
 The collector writes:
   obs          observation acted on

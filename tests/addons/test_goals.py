@@ -64,7 +64,7 @@ def test_goals_in_evaluation_rotate_without_random_draws() -> None:
 
 def test_goals_are_an_entry_of_the_observation() -> None:
     spec = Spec(Dict({"x": Box(0, 1, (2,)), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
-    assert [*goals().spec(spec).obs] == ["action_mask", "goal", "x"]
+    assert [*goals().spec_after(spec).obs] == ["action_mask", "goal", "x"]
     with pytest.raises(ConfigError, match=r"algo\.goals: the observation already has an entry 'goal'"):
         goals(Dict({"goal": Discrete(2)}))
 

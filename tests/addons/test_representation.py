@@ -161,7 +161,7 @@ def test_representation_without_unroll_is_an_autoencoder() -> None:
 def test_latent_state_of_stacked_frames_is_no_stack() -> None:
     frames = Box(0, 255, (4, 36, 36), np.uint8)
     spec = Spec(frames, Discrete(2), num_envs=2, frame_stack=4)
-    assert part(spec).spec(spec).frame_stack == 1
+    assert part(spec).spec_after(spec).frame_stack == 1
 
 
 def test_representation_keeps_the_action_mask() -> None:
@@ -170,7 +170,7 @@ def test_representation_keeps_the_action_mask() -> None:
     obs = {"x": torch.tensor([1, 4]), "action_mask": torch.tensor([[1, 0], [1, 1]])}
     latent, _ = model.see(obs, {}, True)
     assert latent["obs"].shape == (2, 4) and torch.equal(latent["action_mask"], obs["action_mask"])
-    assert [*model.spec(spec).obs] == ["action_mask", "obs"]
+    assert [*model.spec_after(spec).obs] == ["action_mask", "obs"]
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "ppo_lstm", "vpg"])

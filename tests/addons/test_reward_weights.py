@@ -40,7 +40,7 @@ def weights(model: Any) -> list[float]:
 def test_fixed_reward_weights_default_to_1() -> None:
     assert weights(addon(name="fixed", weights=[2.0, -0.5])) == [2.0, -0.5]
     assert weights(addon(name="fixed", weights=None)) == [1.0, 1.0]
-    assert addon(name="fixed", weights=[2.0, -0.5]).spec(SPEC).objective == Objective((2.0, -0.5), (None, None))
+    assert addon(name="fixed", weights=[2.0, -0.5]).spec_after(SPEC).objective == Objective((2.0, -0.5), (None, None))
 
 
 @pytest.mark.parametrize("transform", ["softplus", "exp"])
@@ -116,7 +116,7 @@ def test_lagrangian_measure_evaluation_uses_the_mean_of_evaluations() -> None:
     model = addon(measure="evaluation", evaluation_rate=0.5)
     for mean, sign in ((None, 0), (-0.1, -1), (-1.0, 1)):  # of evaluations; the mean of rollouts is far below
         if mean is not None:
-            model.evaluated(found(mean))
+            model.on_evaluation(found(mean))
         before = weights(model)[1]
         for _ in range(30):
             collect(model, [0.0, -9.0])
@@ -126,7 +126,7 @@ def test_lagrangian_measure_evaluation_uses_the_mean_of_evaluations() -> None:
     other = addon(measure="evaluation", evaluation_rate=0.5)
     other.load_state_dict(model.state_dict())
     for one in (model, other):
-        one.evaluated(found(-0.1))
+        one.on_evaluation(found(-0.1))
     assert torch.equal(model.average, other.average)
 
 
@@ -136,9 +136,9 @@ def test_lagrangian_measure_evaluation_requires_evaluations() -> None:
 
 
 def test_lagrangian_objective_sums_components_without_threshold() -> None:
-    assert addon(initial_weights=[2.0, 5.0]).spec(SPEC).objective == Objective((2.0, 0.0), (None, -0.25))
+    assert addon(initial_weights=[2.0, 5.0]).spec_after(SPEC).objective == Objective((2.0, 0.0), (None, -0.25))
     every = addon(thresholds=[1.0, -0.25])
-    assert every.spec(SPEC).objective == Objective((1.0, 1.0), (1.0, -0.25))
+    assert every.spec_after(SPEC).objective == Objective((1.0, 1.0), (1.0, -0.25))
 
 
 @pytest.mark.parametrize(("normalize", "transform"), [(False, "softplus"), (True, "softplus"), (False, "exp")])

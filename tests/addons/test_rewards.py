@@ -9,10 +9,11 @@ from toys import put, toy, train
 
 from rlrun.addons.goals.categorical import CategoricalGoals
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
+from rlrun.core.addon import RewardModule
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.settings import config, register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Metrics, Step
 
 Build = Callable[..., Loop]
 
@@ -36,13 +37,11 @@ class Constant(Intrinsic):
 
 
 @register("goals", "rewarded")
-class RewardedGoals(CategoricalGoals):
+class RewardedGoals(CategoricalGoals, RewardModule):
     """A reward of 0.25 for every step."""
 
-    has_reward = True
-
-    def reward(self, batch: Batch) -> torch.Tensor:
-        return 0.25 * torch.ones_like(batch["weight"])
+    def reward(self, step: Step) -> torch.Tensor:
+        return 0.25 * torch.ones_like(step["weight"])
 
 
 GOALS = {"name": "rewarded", "num_goals": 3}

@@ -42,7 +42,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
     counts = {str(page.relative_to(ROOT)): len(snippets(str(page.relative_to(ROOT)))) for page in PAGES}
     assert {page: count for page, count in counts.items() if count} == {
         "ARCHITECTURE.md": 1,  # shows where the parts of an algorithm stand; the methods are left out
-        "docs/environments.md": 2,  # the second by test_docs_commands.py, as my_walk.py
+        "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
         "docs/python.md": 4,
@@ -100,6 +100,13 @@ def test_wrapper_of_the_page_adds_to_the_reward(folder: Path) -> None:
     run = rlrun.train(*trained(["train", *words])[1:], run_dir=HOME)
     row = next(row for row in run.rows if "train/return_mean" in row)
     assert row["train/return_mean"] == pytest.approx(1.5 * row["train/length_mean"])
+
+
+def test_wrapper_of_the_page_reports_the_price_of_actions() -> None:
+    price = executed(snippets("docs/environments.md")[1])["Price"]
+    env = price(price.Config(per_unit=0.5), gymnasium.make("Pendulum-v1"))
+    env.reset(seed=0)
+    assert env.step(np.array([-2.0]))[4]["price"] == 1.0
 
 
 def test_skeleton_of_an_algorithm_has_its_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

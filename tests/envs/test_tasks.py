@@ -110,5 +110,5 @@ def test_a_task_that_changes_the_spaces_is_refused(make_env: Callable[..., Vecto
     env.reset()
     assert env.pool is not None
     env.pool.set_tasks([{"size": 5}])
-    with pytest.raises(RunError, match="its spaces or its reward shape differ in the task"):
+    with pytest.raises(RunError, match="its spaces, its reward shape or its reports differ in the task"):
         env.reset()

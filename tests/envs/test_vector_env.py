@@ -115,7 +115,7 @@ class Growing(gym.Env):
 def test_vector_env_refuses_environments_with_different_spaces(make):
     gym.registry.pop("test/Growing-v0", None)
     gym.register("test/Growing-v0", Growing)
-    with pytest.raises(ConfigError, match=r"#1 cannot be made \(its spaces or its reward shape differ"):
+    with pytest.raises(ConfigError, match=r"#1 cannot be made \(its spaces, its reward shape or its reports differ"):
         make("test/Growing-v0", 2, selftest="off")
 
 

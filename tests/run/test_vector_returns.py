@@ -58,7 +58,7 @@ def test_evaluation_reports_every_reward_component() -> None:
             return step | {"reward": step["reward"][:, None] * torch.tensor([1.0, -2.0])}, events
 
     class WithObjective(Addon):
-        def spec(self, spec: Spec) -> Spec:
+        def spec_after(self, spec: Spec) -> Spec:
             return replace(spec, objective=Objective((1.0, 0.25), (None, -1.5)))
 
     values = evaluate(Player(), Addons([WithObjective()]), RewardVectors([2, 50], idle=True), 4)  # type: ignore[arg-type]

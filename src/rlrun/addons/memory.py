@@ -22,8 +22,6 @@ class RecurrentState(Addon):
     extras: `memory`, the state before its observation, and `carry.memory`, the state after its observation.
     """
 
-    can_replay = True
-
     def __init__(self, memory: StateLayout):
         super().__init__()
         self.memory = memory
@@ -41,16 +39,6 @@ class RecurrentState(Addon):
         next_state = self.advance(obs)
         extras = {"memory": hidden_state, "carry.memory": next_state}
         return obs | {"next_hidden_state": next_state}, extras
-
-    @torch.no_grad()
-    def replay(self, episodes: Batch) -> Batch:
-        first = episodes["first"]
-        zeros = torch.zeros(*first.shape, self.size, device=first.device)
-        obs = with_entries(episodes["obs"], hidden_state=zeros, first=first)
-        after = self.memory.next_state(obs)
-        goes_on = ~first.unsqueeze(-1)
-        before = torch.cat([zeros[:1], after[:-1]]) * goes_on
-        return {"memory": before, "carry.memory": after}
 
     def acting(self) -> list[Recurrent]:
         return self.memory.torsos

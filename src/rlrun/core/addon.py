@@ -3,31 +3,24 @@
 Agents and loops depend on no particular add-on.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlrun.settings import Requires
+from rlrun.core.learner import Learner
 from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
-class Addon(Requires, nn.Module):
+class Addon(Learner):
     """Transforms observations, rewards and batches between environment, buffer and agent.
 
-    By default no method changes anything; a reward module implements `reward`.
+    By default no method changes anything, and nothing is learned.
     """
 
-    stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
-    can_replay: ClassVar[bool] = False  # whether `replay` can compute the extras that `stores` names
-    has_reward: ClassVar[bool] = False  # whether this is a reward module, which adds a column to every reward
-    unexportable: ClassVar[str] = ""  # why a policy with this add-on cannot be exported as a program; empty if it can
-    num_next_steps: int = 0  # length of the sequences `next_steps` (types.py) that the add-on learns from; 0: none
-
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the environment's."""
         return spec
 
@@ -39,34 +32,11 @@ class Addon(Requires, nn.Module):
         """
         return obs, {}
 
-    def replay(self, episodes: Batch) -> Batch:
-        """Returns the extras that `see` would return along recorded episodes, all [time, lines, ...].
-
-        episodes: every line holds consecutive episodes, which begin where `first` is True. The add-ons before this one
-        have relabelled them.
-        """
-        return {}
-
-    def acting(self) -> Iterable[nn.Module]:
-        """Returns the modules whose parameters and buffers `see` reads."""
-        return ()
-
     def on_step(self, step: Step) -> None:
         """Updates running statistics. Called once for every training step, and for every step read from data sets.
 
         step: as the environment returned it, before add-ons change observations and rewards.
         """
-
-    def reward(self, batch: Batch) -> Tensor:
-        """Returns the unscaled intrinsic reward of one step, [num_envs], to be stored. Called as often as `on_step`.
-
-        batch: the step, relabelled by the add-ons before this one.
-        """
-        raise NotImplementedError
-
-    def scale_reward(self, reward: Tensor) -> Tensor:
-        """Returns stored intrinsic rewards, of any shape, scaled for the current update."""
-        return reward
 
     def relabel(self, batch: Batch) -> Batch:
         """Returns the batch that the agent learns from."""
@@ -76,8 +46,23 @@ class Addon(Requires, nn.Module):
         """Learns from a relabelled batch. Called after the agent's update."""
         return {}
 
-    def evaluated(self, values: dict[str, float]) -> None:
+    def on_evaluation(self, metrics: dict[str, float]) -> None:
         """Receives the metrics of an evaluation during training, by their names in metrics.jsonl."""
+
+
+class RewardModule(Addon):
+    """An add-on with an intrinsic reward, which is stored as a further column of the reward."""
+
+    def reward(self, step: Step) -> Tensor:
+        """Returns the unscaled reward of one step, [num_envs], to be stored. Called as often as `on_step`.
+
+        step: `obs`, `next_obs` and `reward` as the add-ons before this one relabel them, and the executed action.
+        """
+        raise NotImplementedError
+
+    def scale(self, reward: Tensor) -> Tensor:
+        """Returns stored rewards, of any shape, scaled for the current update."""
+        return reward
 
 
 class Addons(nn.ModuleList):
@@ -103,14 +88,14 @@ class Addons(nn.ModuleList):
         return max((addon.num_next_steps for addon in self), default=0)
 
     @property
-    def reward_modules(self) -> list[Addon]:
-        """Add-ons that compute an intrinsic reward, in the order of their columns."""
-        return [addon for addon in self if addon.has_reward]
+    def reward_modules(self) -> list[RewardModule]:
+        """The reward modules, in the order of their columns."""
+        return [addon for addon in self if isinstance(addon, RewardModule)]
 
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the environment's."""
         for addon in self:
-            spec = addon.spec(spec)
+            spec = addon.spec_after(spec)
         return spec
 
     def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
@@ -130,15 +115,6 @@ class Addons(nn.ModuleList):
             extras |= addon_extras
         return obs, extras
 
-    def replay(self, episodes: Batch) -> Batch:
-        """Returns the extras of all add-ons along recorded episodes, [time, lines, ...]; see `Addon.replay`."""
-        extras: Batch = {}
-        for addon in self:
-            addon_extras = addon.replay(episodes)
-            episodes = addon.relabel(episodes | addon_extras)
-            extras |= addon_extras
-        return extras
-
     def on_step(self, step: Step) -> Step:
         """Returns the step to be stored: its reward has one more column for each reward module."""
         for addon in self:
@@ -146,14 +122,14 @@ class Addons(nn.ModuleList):
         reward_modules = self.reward_modules
         if not reward_modules:
             return step
-        batch = step | {"action": step["executed"]}
+        relabelled = step | {"action": step["executed"]}
         columns = [step["reward"]]
         for addon in self:
-            if addon.has_reward:
-                columns.append(addon.reward(batch))
+            if isinstance(addon, RewardModule):
+                columns.append(addon.reward(relabelled))
             if addon is reward_modules[-1]:
                 break
-            batch = addon.relabel(batch)
+            relabelled = addon.relabel(relabelled)
         return step | {"reward": torch.stack(columns, -1)}
 
     def relabel(self, batch: Batch) -> Batch:
@@ -180,10 +156,10 @@ class Addons(nn.ModuleList):
             metrics |= addon.update(batch, ctx)
         return metrics
 
-    def evaluated(self, values: dict[str, float]) -> None:
+    def on_evaluation(self, metrics: dict[str, float]) -> None:
         """Passes the metrics of an evaluation during training to every add-on."""
         for addon in self:
-            addon.evaluated(values)
+            addon.on_evaluation(metrics)
 
 
 def split_rewards(batch: Batch) -> Batch:

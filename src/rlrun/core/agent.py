@@ -8,10 +8,10 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from rlrun.core.learner import Learner
 from rlrun.errors import ConfigError
-from rlrun.settings import Requires
 from rlrun.spaces import MixedSpace
-from rlrun.types import Batch, Context, Metrics, Obs, Spec
+from rlrun.types import Batch, Metrics, Obs, Spec
 
 if TYPE_CHECKING:
     from rlrun.core.parts import Parts
@@ -40,8 +40,8 @@ def policy(method: F) -> F:
     return method
 
 
-class Agent(Requires, nn.Module):
-    """An update rule with its networks. Snapshots hold its state dict, so all its state must be in the module tree."""
+class Agent(Learner):
+    """An update rule with its networks."""
 
     Config: ClassVar[type]
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
@@ -52,7 +52,6 @@ class Agent(Requires, nn.Module):
     remembers: ClassVar[bool] = False  # whether it supports recurrent networks
     needs_bounds: ClassVar[bool] = False  # whether continuous actions must have finite bounds
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
-    unexportable: ClassVar[str] = ""  # why its policy cannot be exported as a program; empty if it can
     learns_from_rollouts: ClassVar[bool] = False  # whether an agent with replay also supports loops without replay
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
     # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
@@ -67,8 +66,6 @@ class Agent(Requires, nn.Module):
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.memory = cfg, spec, parts.memory
         self.sequence_length: int | None = None  # length of replayed sequences; None: single transitions
-        self.num_next_steps = 0  # length of the sequences `next_steps` of its batches (types.py); 0: none
-        self.stores = dict[str, Space]()  # spaces of the extras of `act` that replay stores
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
@@ -100,10 +97,7 @@ class Agent(Requires, nn.Module):
         return action, {}
 
     def acting(self) -> Iterable[nn.Module]:
-        """Returns the modules whose parameters and buffers `act` reads, besides buffers of the agent itself.
-
-        A process that only acts needs no other modules.
-        """
+        """Returns the modules whose parameters and buffers `act` reads, besides buffers of the agent itself."""
         if not self.acts_with:
             return (self,)
         return [self.get_submodule(name) for name in self.acts_with]
@@ -114,12 +108,4 @@ class Agent(Requires, nn.Module):
 
     def ask(self) -> Tensor:
         """Returns the parameter vectors to evaluate next, [members, P]. Called by the evolution loop only."""
-        raise NotImplementedError
-
-    def update(self, batch: Any, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
-        """Learns from a batch and returns metrics such as `loss/actor`.
-
-        May also return the absolute errors [batch], or [time * batch], from which prioritised replay computes new
-        priorities.
-        """
         raise NotImplementedError

@@ -9,7 +9,7 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.errors import RunError
-from rlrun.types import Batch, Events, Spec, Step, carried
+from rlrun.types import Batch, Events, Spec, Step, carried, measured
 
 LONGEST_EPISODE = 10_000  # timesteps that may pass without the end of an episode, unless the time limit is longer
 
@@ -35,6 +35,8 @@ class Collector:
         """Takes one step in every environment. Returns it with what was acted on, and what else happened."""
         result, events = self.env.step(action)
         step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
+        if own := measured(extras):
+            events = events._replace(measures={**own, **events.measures})
         self.obs = result["following"]
         self.carry = carried(extras, result["terminated"] | result["truncated"])
         return step, events
@@ -43,9 +45,9 @@ class Collector:
         """Acts and steps once."""
         action, extras = self.act()
         self.clock.lap("act")
-        found = self.step(action, extras)
+        step, events = self.step(action, extras)
         self.clock.lap("env")
-        return found
+        return step, events
 
 
 def check_ends(steps: int, spec: Spec) -> None:

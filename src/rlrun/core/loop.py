@@ -15,7 +15,7 @@ from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
 from rlrun.settings import Around, Requires
-from rlrun.types import NOTHING, Batch, Context, Events, Metrics, Obs, Step, measured
+from rlrun.types import NOTHING, Batch, Context, Events, Metrics, Obs, Step
 
 
 class Loop(Requires, Module):
@@ -25,13 +25,14 @@ class Loop(Requires, Module):
     """
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
+    has_reports: ClassVar[bool] = True  # whether its batches may hold reports of the environment
     refills: ClassVar[bool] = False  # whether it can fill an empty buffer again in mid-run, by `refill`
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
         self.agent, self.addons, self.env, self.buffer = agent, addons, env, buffer
         self.cfg, self.seed, self.horizon = cfg, seed, horizon
-        self.objective = addons.spec(env.spec).objective
+        self.objective = addons.spec_after(env.spec).objective
         self.steps = self.updates = 0
         self.clock = Clock()
         self.collector = Collector(agent, addons, env, self.clock)
@@ -121,8 +122,6 @@ class Loop(Requires, Module):
         Returns the step to learn from, which has a further reward column for each intrinsic reward.
         """
         self.steps += self.env.spec.num_envs
-        if numbers := measured(step):
-            self.metrics.measure(numbers)
         if events is not NOTHING:
             self.metrics.episodes.extend(events.episodes)
             self.restarted.extend(events.restarted)

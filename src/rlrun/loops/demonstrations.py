@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlrun.buffers.demo_lines import episode, transitions, with_lines
@@ -19,19 +20,20 @@ from rlrun.datasets.folders import digests
 from rlrun.errors import ConfigError
 from rlrun.indexed import dense
 from rlrun.loops.onpolicy import OnPolicy
-from rlrun.nested import index, joined, mapped
+from rlrun.nested import index, joined, stack
 from rlrun.settings import Around, register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import GOAL, Batch, Context, Metrics, carried
 
 
 @register("loop", "demonstrations")
 class Demonstrations(OnPolicy):
     """Learns from rollouts to which replayed demonstrations are appended: [time, env + n, ...]."""
 
+    has_reports = False  # demonstrations hold none
+
     def __init__(self, *args: Any):
         super().__init__(*args)
-        stores_more = any(addon.stores and not addon.can_replay for addon in self.addons)
-        if stores_more or self.addons.reward_modules:
+        if f"carry.{GOAL}" in self.addons.stores or self.addons.reward_modules:
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
         self.read: list[str] = []  # names of the supplementary data sets that were read
@@ -95,14 +97,26 @@ class Demonstrations(OnPolicy):
     def replay(self, demos: list[Demo]) -> Batch | None:
         """Returns the rows of demonstrations, one after the other [steps, ...], or None if there are none.
 
-        Recurrent states are those of the current networks, from 0 at the start of every demonstration.
+        The extras of add-ons are those of the current networks, as if they saw every demonstration from its start.
         """
         if not demos:
             return None
         rows = joined([transitions(self.buffer.restored(demo)) for demo in demos])
-        episodes = mapped(lambda x: x.unsqueeze(1), rows)  # [steps, 1, ...]: one time line of all episodes
-        extras = mapped(lambda x: x.squeeze(1), self.addons.replay(episodes))
-        return rows | extras
+        starts = rows["first"].nonzero().flatten()
+        demo = rows["first"].cumsum(0) - 1  # the demonstration of each row
+        time = torch.arange(len(demo), device=demo.device) - starts[demo]
+        lines = 1 << (len(starts) - 1).bit_length()  # few different numbers, because each is a shape to record
+        begin = torch.cat([starts, starts.new_zeros(lines - len(starts))])
+        carry: Batch = {"first": torch.ones_like(begin, dtype=torch.bool)}
+        seen: list[Batch] = []
+        for now in range(int(time.max()) + 1):
+            at = (begin + now).clamp(max=len(demo) - 1)  # rows after the end of a demonstration are left out below
+            _, extras = self.addons.see(index(rows["obs"], at), carry, explore=False)
+            if not extras:
+                return rows
+            seen.append(extras)
+            carry = carried(extras, torch.zeros_like(carry["first"]))
+        return rows | index(stack(seen), (time, demo))
 
     def refresh(self, demos: list[Demo], value: Tensor) -> None:
         """Updates the highest predicted values of replayed demonstrations.

@@ -14,6 +14,8 @@ from rlrun.types import Batch, MetaBatch, Metrics
 class Meta(Loop):
     """Collects the batch of an update: the rollouts `explored` and `adapted`, both [time, env, ...]."""
 
+    has_reports = False  # an evaluation adapts the policy without them
+
     @config
     class Config:
         episodes: Size

@@ -24,6 +24,7 @@ class Offline(OffPolicy):
     Every update counts as a step of the run, because log rows, evaluations and snapshots are scheduled by steps.
     """
 
+    has_reports = False  # data sets hold none
     refills = False  # the data sets are read only when the run begins
 
     @config

@@ -2,10 +2,12 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
+from gymnasium import Space
 from gymnasium.spaces import flatdim
 
 from rlrun import engine, memory
@@ -19,6 +21,7 @@ from rlrun.core import ownership
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
+from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
 from rlrun.core.random import seed_for, sequence
@@ -60,7 +63,8 @@ def build_loop(config: RunConfig) -> Loop:
         config = dataclasses.replace(config, algo=schedules.applied(config.algo))
         agent, addons = build_agent(config, env.spec, device)
         buffer_values = buffer_settings(config.algo)
-        reading = reading_of(agent, addons)
+        env.read_reports = reported(config, agent, addons, env.spec)
+        reading = reading_of(agent, addons, env.read_reports)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
         buffer = None
         if buffer_values:
@@ -86,7 +90,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         torch.manual_seed(seed_for(config.seed, "weights"))
         cls, cfg = agent_class(agent_values(config), spec)
         addons = build_addons(config, spec, cfg, device)
-        spec = addons.spec(spec)
+        spec = addons.spec_after(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = cls(cfg, spec, parts)
     faults = [*parts.unsupported(agent)]
@@ -119,10 +123,10 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     if weights:
         addons += reward_weight_addons(weights, spec, evaluates)
     for name in ("representation", "goals"):
-        addon = build_addon(config, name, addons.spec(spec), device)
+        addon = build_addon(config, name, addons.spec_after(spec), device)
         if addon is not None:
             addons.append(addon)
-    intrinsic = build_addon(config, "intrinsic", addons.spec(spec), device)
+    intrinsic = build_addon(config, "intrinsic", addons.spec_after(spec), device)
     addons += intrinsic_addons(addons.reward_modules, intrinsic, spec, replays, n_step)
     return addons
 
@@ -136,8 +140,8 @@ def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) 
     return registry.build(name, values, spec, parts, path=f"algo.{name}")
 
 
-def reading_of(agent: Agent, addons: Addons) -> Reading:
-    """Returns what replay must sample for an agent and its add-ons.
+def reading_of(agent: Agent, addons: Addons, reports: Mapping[str, Space]) -> Reading:
+    """Returns what replay must sample for an agent and its add-ons. reports: those of the environment that they read.
 
     A recurrent network needs sequences. They are n_step - 1 steps longer than the network's `sequence_length`, because
     the n-step return of the last step of that length needs the rewards of the steps after it.
@@ -145,7 +149,7 @@ def reading_of(agent: Agent, addons: Addons) -> Reading:
     cfg = agent.cfg
     reading = Reading(
         sequence_length=agent.sequence_length,
-        extras=agent.stores | addons.stores,
+        extras={**agent.stores, **addons.stores, **reports},
         num_next_steps=num_next_steps(agent, addons),
     )
     if isinstance(cfg, NStepReturns):
@@ -154,6 +158,28 @@ def reading_of(agent: Agent, addons: Addons) -> Reading:
         length = agent.memory.sequence_length + reading.n_step - 1
         reading = reading._replace(sequence_length=length, burn_in=agent.memory.burn_in)
     return reading
+
+
+def reported(config: RunConfig, agent: Agent, addons: Addons, spec: Spec) -> dict[str, Space]:
+    """Returns the reports that the agent and its add-ons read, with their spaces.
+
+    Raises ConfigError for one that the environment does not report or that the loop does not hand on.
+    """
+    learners = [module for part in (agent, addons) for module in part.modules() if isinstance(module, Learner)]
+    names = sorted({name for learner in learners for name in learner.reads})
+    loop = registry.lookup("loop", config.algo["loop"]["name"])
+    faults = []
+    for name in names:
+        reads = f"algo={agent.registered}: reads {name!r}"
+        if name not in spec.reports:
+            faults.append(f"{reads}, but this environment reports {', '.join(spec.reports) or 'nothing'}")
+        elif name in agent.stores or name in addons.stores:
+            faults.append(f"{reads}, but stores another entry of this name")
+        elif not loop.has_reports or (loop.replays and agent.memory.size):
+            faults.append(f"{reads}, which algo.loop={loop.registered} does not hand on to this algorithm")
+    if faults:
+        raise ConfigError(*faults)
+    return {name: spec.reports[name] for name in names}
 
 
 def num_next_steps(agent: Agent, addons: Addons) -> int:

@@ -46,7 +46,7 @@ def evaluate(
     `interrupted` returns True.
     """
     results = play(agent, addons, env, episodes, interrupted=interrupted)
-    found = summary(results, addons.spec(env.spec).objective)
+    found = summary(results, addons.spec_after(env.spec).objective)
     if isinstance(agent, MetaAgent):
         before = play(agent.get_exploration_policy(), addons, env, episodes, interrupted=interrupted)
         found["eval/return_before"] = float(np.mean([result.episode_return for result in before]))
@@ -126,7 +126,7 @@ def play(
         policy = adapted_policy(agent, addons, env)
     watch()
     num_envs = env.spec.num_envs
-    objective = addons.spec(env.spec).objective
+    objective = addons.spec_after(env.spec).objective
     remaining = episodes_per_env(episodes, num_envs)
     results: list[EpisodeResult] = []
     running_return = np.zeros((num_envs, env.spec.reward_dim))

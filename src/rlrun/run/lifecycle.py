@@ -431,7 +431,7 @@ def make_trainer(
             found = run_episodes(loop.agent, loop.addons, env, episodes, per_task, lambda: bool(signals.received))
         finally:
             env.close()
-        loop.addons.evaluated(found)
+        loop.addons.on_evaluation(found)
         return found
 
     checkpointer = StoreCheckpointer(config, loop, store, log, recorded)

@@ -111,7 +111,7 @@ def evaluate(
                 watch(trained)
 
         results = play(trained.agent, trained.addons, trained.env, episodes, explore, watch=begin)
-        objective = trained.addons.spec(trained.env.spec).objective
+        objective = trained.addons.spec_after(trained.env.spec).objective
     snapshot = trained.snapshot
     about = {"run": str(trained.path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
     return about | figures(results, objective)

@@ -44,7 +44,7 @@ class CategoricalGoals(Addon):
         self.stores = {GOAL_EXTRA: self.space}
         self.draw = parts.stream("draw")
 
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         entries = {"obs": spec.obs}
         if isinstance(spec.obs, spaces.Dict):
             entries = spec.obs.spaces

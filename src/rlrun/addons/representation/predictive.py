@@ -79,7 +79,7 @@ class Predictive(Addon):
         torso = registry.build("network", self.network, inputs, None)
         return Head(torso, outputs)
 
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         latent: Space = spaces.Box(-np.inf, np.inf, (self.cfg.latent,), np.float32)
         if isinstance(spec.obs, spaces.Dict) and MASK in spec.obs.spaces:
             latent = spaces.Dict({"obs": latent, MASK: spec.obs[MASK]})

@@ -29,7 +29,7 @@ class FixedWeights(Addon):
         self.objective = Objective(weights, no_floors)
         self.register_buffer("weights", torch.tensor(weights), persistent=False)
 
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         return replace(spec, objective=self.objective)
 
     def relabel(self, batch: Batch) -> Batch:

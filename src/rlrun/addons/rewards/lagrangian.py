@@ -92,7 +92,7 @@ class LagrangianWeights(Addon):
         self.evaluations = 0  # number of evaluations so far
         self.optim = Optim([self.theta], cfg.learning_rate)
 
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         return replace(spec, objective=self.objective)
 
     def on_step(self, step: Step) -> None:
@@ -111,10 +111,10 @@ class LagrangianWeights(Addon):
             return raw / raw.sum()
         return raw
 
-    def evaluated(self, values: dict[str, float]) -> None:
+    def on_evaluation(self, metrics: dict[str, float]) -> None:
         num_components = len(self.average)
-        returns = [values[f"eval/return_mean_{i}"] for i in range(num_components)]
-        mean_reward = self.average.new_tensor(returns) / values["eval/length_mean"]
+        returns = [metrics[f"eval/return_mean_{i}"] for i in range(num_components)]
+        mean_reward = self.average.new_tensor(returns) / metrics["eval/length_mean"]
         rate = self.cfg.evaluation_rate
         if not self.evaluations:
             rate = 1.0

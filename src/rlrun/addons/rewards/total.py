@@ -6,7 +6,7 @@ import torch
 
 from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus, SharedBonus
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.core.addon import Addon
+from rlrun.core.addon import Addon, RewardModule
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -19,7 +19,7 @@ class RewardSum(Addon):
     learned from. Coefficients can therefore change while older steps are in the replay buffer.
     """
 
-    def __init__(self, reward_modules: Sequence[Addon], coef: float):
+    def __init__(self, reward_modules: Sequence[RewardModule], coef: float):
         super().__init__()
         self.reward_modules = tuple(reward_modules)  # a tuple, because they are submodules of Addons already
         self.coef = coef
@@ -29,7 +29,7 @@ class RewardSum(Addon):
         if not self.reward_modules:
             return batch | {"reward": reward}
         columns = batch["intrinsic_rewards"].unbind(-1)
-        scaled = [module.scale_reward(column) for module, column in zip(self.reward_modules, columns, strict=True)]
+        scaled = [module.scale(column) for module, column in zip(self.reward_modules, columns, strict=True)]
         bonus = torch.stack(scaled).sum(0)
         return batch | {"reward": reward + bonus, "bonus": bonus}
 
@@ -40,7 +40,7 @@ class RewardSum(Addon):
 
 
 def intrinsic_addons(
-    reward_modules: Sequence[Addon], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
+    reward_modules: Sequence[RewardModule], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
 ) -> list[Addon]:
     """Returns the add-ons to append after the existing `reward_modules`; they add the intrinsic rewards to the reward.
 

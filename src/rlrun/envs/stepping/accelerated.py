@@ -4,6 +4,7 @@ Arrays of JAX are passed by DLPack, not through NumPy. No step waits for the dev
 numbers that are not finite are stored on the device and read later.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -62,6 +63,7 @@ class Accelerated(nn.Module):
     verdict = None  # there is no self-test, because the simulator has methods for its state
     method, exactness = "native", "exact"
     reports_success = False
+    read_reports: Mapping[str, gym.Space] = {}  # simulators declare no reports
 
     def __init__(self, simulator: Simulator, seed: np.random.SeedSequence, device: torch.device | str, *, name: str):
         super().__init__()

@@ -39,6 +39,7 @@ class Raw(NamedTuple):
     logged: list[tuple[str, float]] | None = None  # names and values that environments logged
     continues: np.ndarray | None = None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
     own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
+    reports: dict[str, list[object]] | None = None  # name -> a value for each environment, or None
     n_steps: np.ndarray | None = None  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
     drawn_rewards: np.ndarray | None = None  # [num_envs, ...]: reward of one of these steps, drawn uniformly
 
@@ -75,6 +76,7 @@ class SameStep:
             continues=infos.get(CONTINUES),
             own_returns=infos.get("own_returns"),
             logged=infos.get("logged"),
+            reports=infos.get("reports"),
             n_steps=infos.get("n_steps"),
             drawn_rewards=infos.get("drawn_rewards"),
         )

@@ -32,7 +32,7 @@ class VectorPool(VectorEnv):
         """form: the spaces and reward shape of the first environment, which all others must have too."""
         self.recipes, self.num_envs, self.form = recipes, len(recipes), form
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space, self.single_action_space, self.reward_shape, self.holds = form
+        self.single_observation_space, self.single_action_space, self.reward_shape, self.holds, self.reports = form
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.recording = False
@@ -77,13 +77,19 @@ class VectorPool(VectorEnv):
         terminated = np.zeros(self.num_envs, bool)
         truncated = np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
+        if self.reports:
+            infos["reports"] = {name: [None] * self.num_envs for name in self.reports}
         for index, result in enumerate(self._results(begun)):
             if result is None:
                 truncated[index] = True
                 infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = rows_of(self.observations, index)
                 continue
-            reward, terminated[index], truncated[index], held, logged, success, final, own_return, continues = result
+            (reward, terminated[index], truncated[index], reported, held, logged, success, final, own_return,
+             continues) = result  # fmt: skip
             rewards[index] = reward
+            if reported:
+                for name, value in zip(self.reports, reported, strict=True):
+                    infos["reports"][name][index] = value
             if held is not None:
                 infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = held.n_steps
                 infos.setdefault("drawn_rewards", np.zeros_like(rewards))[index] = held.reward
@@ -100,9 +106,10 @@ class VectorPool(VectorEnv):
         return self.observations, rewards, terminated, truncated, infos
 
     def check_form(self, index: int, form: Form) -> None:
-        """Raises EnvError if an environment's spaces or reward shape differ from those of the first environment."""
+        """Raises EnvError if an environment's form differs from that of the first environment."""
         if form != self.form:
-            raise EnvError(index, "its spaces or its reward shape differ from those of the first environment")
+            what = "its spaces, its reward shape or its reports"
+            raise EnvError(index, f"{what} differ from those of the first environment")
 
     def each(self, method: str, *columns: Sequence[object] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """Calls `EnvSlot.method` in all rows. Row i gets item i of every column as arguments.

@@ -15,7 +15,9 @@ from rlrun.core.logged import Logged, take_logged
 from rlrun.envs.saving import episode_record, state
 from rlrun.envs.saving.episode_record import RecordedEpisode
 from rlrun.envs.saving.state import NotSavableError, Tree
+from rlrun.envs.stepping import reports
 from rlrun.envs.stepping.obs_adapter import LATE_MASK, ignores_masks
+from rlrun.envs.stepping.reports import Reports
 from rlrun.envs.stepping.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
 from rlrun.envs.stepping.returned import reward as read_reward
 from rlrun.envs.wrappers.hold import HELD, Held, holds
@@ -48,14 +50,16 @@ class Form(NamedTuple):
     action_space: gym.Space
     reward_shape: tuple[int, ...]
     holds: bool  # whether a step may last several steps of the wrapped environment
+    reports: Reports
 
 
 class EnvSlot(gym.Wrapper):
     """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
     Infos are dropped, because they are slow to merge and to send. Kept are, of each step: whether it was a success, the
-    numbers of `env.log_info`, and for how long an action was held; of each ended episode: its original return if an
-    OwnReward wrapper computes it, and whether only the agent's episode has ended, as with a lost life.
+    numbers of `env.log_info`, what the environment declares to report, and for how long an action was held; of each
+    ended episode: its original return if an OwnReward wrapper computes it, and whether only the agent's episode has
+    ended, as with a lost life.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
@@ -80,6 +84,8 @@ class EnvSlot(gym.Wrapper):
         self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
         self.declared = self.env.observation_space
+        self.reports = reports.declared(self.env)
+        self.reported: list[object] = []  # by the last step, in the order of `reports`
         # dtype and shape of Box observations, which need no further check; None for other spaces
         self.dtype = self.shape = None
         if isinstance(self.declared, spaces.Box):
@@ -101,8 +107,8 @@ class EnvSlot(gym.Wrapper):
 
     @property
     def form(self) -> Form:
-        """The spaces of the environment, the shape of its rewards, and whether its steps may hold actions."""
-        return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env))
+        """The spaces of the environment, the shape of its rewards, whether its steps may hold actions, its reports."""
+        return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env), self.reports)
 
     def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         if not self.recording:
@@ -119,6 +125,8 @@ class EnvSlot(gym.Wrapper):
             truncated = flag("its truncated", truncated)
             self.held = self.success = None
             self.logged = take_logged()
+            if self.reports:
+                self.reported = [info.get(name, reports.ABSENT) for name in self.reports]
             if info or self.log_info:
                 self._read(info)
         except (Exception, SystemExit) as error:  # a simulator whose window is closed may call sys.exit
@@ -149,19 +157,19 @@ class EnvSlot(gym.Wrapper):
     def advance(self, action: object) -> tuple[object, tuple[object, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, held, logged, success, final, own_return,
-        continues)). `final` is the last observation of an episode that ended, else None; `own_return` and `continues`
-        (whether only the agent's episode ended, as with a lost life) belong to that episode.
+        Returns (obs to act on next, (reward, terminated, truncated, reported, held, logged, success, final,
+        own_return, continues)). `final` is the last observation of an episode that ended, else None; `own_return` and
+        `continues` (whether only the agent's episode ended, as with a lost life) belong to that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
-        held, logged, success = self.held, self.logged, self.success
+        reported, held, logged, success = self.reported, self.held, self.logged, self.success
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, held, logged, success, None, None, False)
+            return obs, (reward, terminated, truncated, reported, held, logged, success, None, None, False)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
         own_return = self.own_return
         obs = self.reset()[0]
         logged = [*logged, *take_logged()]
-        return obs, (reward, terminated, truncated, held, logged, success, final, own_return, self.continues)
+        return obs, (reward, terminated, truncated, reported, held, logged, success, final, own_return, self.continues)
 
     def start(self, seed: int | None, options: dict[str, object] | None) -> tuple[object, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
@@ -170,15 +178,16 @@ class EnvSlot(gym.Wrapper):
     def set_task(self, task: dict[str, float]) -> None:
         """Makes the environment again, with other constructor arguments. It must be reset before the next step.
 
-        Raises EnvError if its spaces or its reward shape change.
+        Raises EnvError if its spaces, its reward shape or its reports change.
         """
         form = self.form
         self.env.close()
         self.task = task
         self.env = self.make(**task)
         self.reward_shape = reward_shape(self.env)
+        self.reports = reports.declared(self.env)
         if self.form != form:
-            raise EnvError(self.index, f"its spaces or its reward shape differ in the task {task}")
+            raise EnvError(self.index, f"its spaces, its reward shape or its reports differ in the task {task}")
         self.episode = None
         self.begun = False
 

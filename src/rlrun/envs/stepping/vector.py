@@ -24,6 +24,7 @@ from rlrun.envs.saving.examination import examined
 from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.saving.state import Tree
 from rlrun.envs.saving.verdicts import Verdict
+from rlrun.envs.stepping import reports
 from rlrun.envs.stepping.accelerated import Accelerated
 from rlrun.envs.stepping.actions import conversion, sampled
 from rlrun.envs.stepping.autoreset import Arrays, Raw, adapter, copied, put
@@ -31,6 +32,7 @@ from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.envs.stepping.pool import SyncPool, VectorPool
 from rlrun.envs.stepping.process import check_folder, unchanged
+from rlrun.envs.stepping.reports import Reports
 from rlrun.envs.stepping.returned import (
     BOOLS,
     NUMBERS,
@@ -110,9 +112,10 @@ class VectorEnv(nn.Module):
         self.pool: VectorPool | None = None
         self.lost: dict[int, EnvError] = {}
         holds = False
+        declared: Reports = {}
         if isinstance(venv, VectorPool):
             self.pool, self.lost = venv, venv.lost
-            holds = venv.holds
+            holds, declared = venv.holds, venv.reports
             self.reward_shape = venv.reward_shape
         else:
             self.reward_shape = reward_shape(venv)
@@ -138,7 +141,9 @@ class VectorEnv(nn.Module):
             frame_stack=frame_stack,
             native_action=native,
             holds=holds,
+            reports=declared,
         )
+        self.read_reports: Reports = {}  # those that steps hold, because somebody reads them
         self.adapter, self.clock = adapter(venv), VectorClock(venv.num_envs, self.reward_shape)
         self._tensor: Callable[[np.ndarray], Tensor] = self._to_device
         if self.device.type == "cpu":
@@ -303,19 +308,19 @@ class VectorEnv(nn.Module):
         reward = raw.reward.astype(np.float32)
         if not finite(reward):
             raise self._not_finite("reward", reward, actions)
-        final = None
+        next_obs = None
         if raw.final_obs is not None:
-            final = self._tensors(raw.final_obs, "final observation", actions)
+            next_obs = self._tensors(raw.final_obs, "final observation", actions)
         clock.obs = following = self._tensors(raw.obs, "observation", actions)
-        if final is None:
-            final = following
+        if next_obs is None:
+            next_obs = following
         weight = self._ones
         if raw.weight is not None:
             weight = self._tensor(raw.weight)
         terminated, truncated, events = self._count(raw)
         step = {
             "following": following,
-            "next_obs": final,
+            "next_obs": next_obs,
             "reward": self._tensor(reward),
             "terminated": terminated,
             "truncated": truncated,
@@ -324,6 +329,8 @@ class VectorEnv(nn.Module):
         }
         if self.spec.holds:
             step |= self._of_held_actions(raw)
+        if self.read_reports:
+            step |= self._reported(raw.reports or {})
         return step, events
 
     def _check(self, raw: Raw) -> None:
@@ -338,6 +345,14 @@ class VectorEnv(nn.Module):
             check_rows("success in its infos", raw.success, (self.num_envs,), NUMBERS)
             for success in raw.success[~np.isnan(raw.success)].tolist():
                 fraction("success in its infos", success)
+
+    def _reported(self, values: dict[str, list[object]]) -> Step:
+        """Returns the reports that somebody reads."""
+        try:
+            found = reports.batch(self.read_reports, values)
+        except ReturnedError as error:
+            raise self._stopped(error) from error
+        return {name: self._tensor(value) for name, value in found.items()}
 
     def _of_held_actions(self, raw: Raw) -> Step:
         """Returns the entries of a step whose actions may be held."""
@@ -600,8 +615,6 @@ class VectorEnv(nn.Module):
             "weight": weight,
             "executed": self._tensor(actions),
         }
-        if self.spec.holds:
-            step["n_steps"] = self._ones
         return step, NOTHING
 
     def _reset(self, seeds: list[int] | None) -> Arrays:

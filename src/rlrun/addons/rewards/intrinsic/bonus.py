@@ -1,5 +1,6 @@
 """Adds an intrinsic reward to the batch: as a separate reward column, or summed with the environment's reward."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +9,12 @@ from torch import Tensor
 
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.buffers.minibatches import minibatches
-from rlrun.core.addon import Addon
+from rlrun.core.addon import Addon, RewardModule
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import reverse_recurrence
 from rlrun.nested import flat
-from rlrun.types import Batch, Bonus, Context, Metrics, Spec
+from rlrun.types import Batch, Bonus, Context, Metrics, Spec, Step
 
 
 class SeparateBonus(Addon):
@@ -30,8 +31,9 @@ class SeparateBonus(Addon):
                 "the coefficient of a bonus with separate returns is constant"
             )
         self.model = model
+        self.reads = model.reads
 
-    def spec(self, spec: Spec) -> Spec:
+    def spec_after(self, spec: Spec) -> Spec:
         cfg = self.model.cfg
         bonus = Bonus(cfg.gamma, cfg.episodic, cfg.coef)
         return replace(spec, reward_dim=spec.reward_dim + 1, bonuses=(*spec.bonuses, bonus))
@@ -41,7 +43,7 @@ class SeparateBonus(Addon):
         """Adds the reward column. Must be called once per rollout, because it updates the statistics."""
         model = self.model
         weight = batch["weight"]
-        rows = intrinsic_rows(batch, weight)
+        rows = intrinsic_rows(batch, weight, model.reads)
         model.observe(rows)
         model.publish()
         explored: Any = model.preprocess(rows)
@@ -62,27 +64,27 @@ class SeparateBonus(Addon):
         return metrics | fit_rollout(self.model, explored)
 
 
-class SharedBonus(Addon):
+class SharedBonus(RewardModule):
     """Computes an intrinsic reward that `RewardSum` adds to the environment's reward, for any agent.
 
     Every step is stored with its raw intrinsic reward. An update scales stored rewards with the current statistics and
     the current coefficient.
     """
 
-    has_reward = True
     coef: Tensor
 
     def __init__(self, model: Intrinsic, num_envs: int):
         super().__init__()
         self.model = model
+        self.reads = model.reads
         self.register_buffer("coef", torch.as_tensor(model.cfg.coef))
         self.sums = torch.zeros(num_envs)  # discounted sums of all past raw rewards
 
     @torch.no_grad()
-    def reward(self, batch: Batch) -> Tensor:
+    def reward(self, step: Step) -> Tensor:
         model = self.model
-        weight = batch["weight"]
-        rows = intrinsic_rows(batch, weight)
+        weight = step["weight"]
+        rows = intrinsic_rows(step, weight, model.reads)
         model.observe(rows)
         explored: Any = model.preprocess(rows)
         raw_reward = model.raw_reward(explored) * weight
@@ -91,7 +93,7 @@ class SharedBonus(Addon):
         model.statistics.add(self.sums[weight > 0])
         return raw_reward
 
-    def scale_reward(self, reward: Tensor) -> Tensor:
+    def scale(self, reward: Tensor) -> Tensor:
         return self.coef * self.model.scale(reward)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
@@ -99,7 +101,7 @@ class SharedBonus(Addon):
         weight: Tensor = batch["weight"]
         if "mask" in batch:
             weight = batch["mask"]
-        rows = intrinsic_rows(batch, weight)
+        rows = intrinsic_rows(batch, weight, self.model.reads)
         explored = self.model.preprocess(rows)
         is_rollout = "index" not in batch
         if is_rollout:
@@ -116,9 +118,9 @@ class SharedBonus(Addon):
         self.sums = state.to(self.sums.device, copy=True)  # a copy, because it is changed in place
 
 
-def intrinsic_rows(batch: Batch, weight: Tensor) -> Batch:
-    """Returns the entries of a batch that a model of intrinsic rewards reads."""
-    return {
+def intrinsic_rows(batch: Batch, weight: Tensor, reads: Sequence[str]) -> Batch:
+    """Returns the entries of a batch that a model of intrinsic rewards reads. reads: names of reports."""
+    return {name: batch[name] for name in reads} | {
         "obs": batch["obs"],
         "action": batch["action"],
         "next_obs": batch["next_obs"],

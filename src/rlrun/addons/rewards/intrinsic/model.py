@@ -17,6 +17,7 @@ class Intrinsic(nn.Module):
     1810.12894, sec. 2.4). The reward of a step is computed before the model learns from that step.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ()  # reports of the environment that `rows` hold
     single_steps: ClassVar[bool] = False  # whether the model needs one-step transitions, so algo.n_step must be 1
 
     @config

@@ -1,0 +1,66 @@
+"""What environments report in every step besides observation and reward, as their attribute `reports` declares it."""
+
+from collections.abc import Mapping, Sequence
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space, spaces
+
+from rlrun.envs.saving.state import layers
+from rlrun.envs.stepping.returned import NUMBERS, WHOLE, ReturnedError, check_rows
+from rlrun.errors import ConfigError
+from rlrun.types import MetaBatch, OwnBatch, PopulationBatch, RolloutBatch, Transition
+
+Reports = Mapping[str, Space]  # name of an entry of the infos of `step` -> space of its value
+KINDS = (Transition, RolloutBatch, PopulationBatch, MetaBatch, OwnBatch)
+TAKEN = {key for kind in KINDS for key in kind.__annotations__} | {"following", "executed", "drawn_reward"}
+ABSENT = ...  # stands for the value of a report that is not in the infos
+
+
+def declared(env: gym.Env) -> Reports:
+    """Returns what an environment and its wrappers report, sorted by name.
+
+    Raises ConfigError if two of them report one name, if a name is that of another entry of steps or batches, or if a
+    space is neither a Box nor Discrete.
+    """
+    found: dict[str, Space] = {}
+    for layer in layers(env):
+        own = vars(layer).get("reports", getattr(type(layer), "reports", None))
+        if not isinstance(own, Mapping) or not all(isinstance(space, Space) for space in own.values()):
+            continue  # an attribute of this name with another meaning
+        for name, space in own.items():
+            if name in found:
+                raise ConfigError(f"reports: two wrappers of the environment report {name!r}")
+            if name in TAKEN or "." in name:
+                raise ConfigError(f"reports: {name!r} is taken; give the report another name")
+            if not isinstance(space, spaces.Box | spaces.Discrete):
+                raise ConfigError(f"reports: {name!r} must be a Box or Discrete, not {type(space).__name__}")
+            found[name] = space
+    return dict(sorted(found.items()))
+
+
+def batch(reports: Reports, values: Mapping[str, Sequence[object]]) -> dict[str, np.ndarray]:
+    """Returns the reported values of one step, [num_envs, ...]; floats as float32.
+
+    values: name -> one value for each environment; None for one whose step did not finish, which gets 0. Raises
+    ReturnedError for a value that is absent, or that does not fit its space.
+    """
+    found = {}
+    for name, space in reports.items():
+        blank = np.zeros(space.shape or (), space.dtype)
+        rows = [blank if value is None else value for value in values[name]]
+        if any(row is ABSENT for row in rows):
+            raise ReturnedError(f"its infos have no {name!r}, which it declares in `reports`")
+        try:
+            array = np.asarray(rows)
+        except ValueError as error:
+            raise ReturnedError(f"info[{name!r}] has several shapes, but its `reports` declare {space}") from error
+        is_whole = blank.dtype.kind in WHOLE
+        check_rows(f"info[{name!r}]", array, (len(rows), *blank.shape), WHOLE if is_whole else NUMBERS)
+        fits = np.isfinite(array)
+        if isinstance(space, spaces.Discrete):
+            fits = (array >= space.start) & (array - space.start < space.n)
+        if not fits.all():
+            raise ReturnedError(f"info[{name!r}] is {array[~fits][0]}, but its `reports` declare {space}")
+        found[name] = array.astype(blank.dtype if is_whole else np.float32)
+    return found
