@@ -120,14 +120,14 @@ def test_a_verdict_that_a_stored_run_brings_along_has_no_other_file_read(
 def test_a_file_that_was_trained_with_in_another_folder_is_not_known(
     tmp_path: Path, make: Any, monkeypatch: Any
 ) -> None:
-    for name in ("mine", "stranger"):
+    for name in ("mine", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "4x4").write_text(name)
     cfg = config("FrozenLake", kwargs={"map_name": "4x4"}, wrappers={})
     monkeypatch.chdir(tmp_path / "mine")
     make(cfg.id, kwargs=cfg.kwargs)
     check_environment(cfg, {})
-    monkeypatch.chdir(tmp_path / "stranger")
+    monkeypatch.chdir(tmp_path / "other")
     with pytest.raises(ConfigError, match="names a file"):
         check_environment(cfg, {})
 

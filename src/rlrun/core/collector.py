@@ -32,7 +32,7 @@ class Collector:
         return self.addons.act(self.agent, self.obs, self.carry, True, *params)
 
     def step(self, action: Tensor, extras: Batch) -> tuple[Step, Events]:
-        """Takes one step in every environment. Returns it with what was acted on, and what else happened."""
+        """Takes one step in every environment. Returns it with observation, action and extras, and its events."""
         result, events = self.env.step(action)
         step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
         if own := measured(extras):

@@ -12,9 +12,9 @@ from rlrun.types import Context, Metrics
 
 
 class Learner(Requires, nn.Module):
-    """Something that learns: it names the batches that it needs, and owns its parameters through its optimisers.
+    """An agent or an add-on. It says what its batches must hold, and its optimisers own its parameters.
 
-    All its state must be in the module tree, because snapshots hold its state dict.
+    Snapshots hold its state dict, so all its state must be in the module tree.
     """
 
     reads: tuple[str, ...] = ()  # reports of the environment (`Spec.reports`) that its batches hold

@@ -1,4 +1,4 @@
-"""Finds the optimisers of every trainable weight. One must own it: see `Optim`."""
+"""Finds the optimisers of every weight. `Optim` says why a trained weight must have exactly one owner."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

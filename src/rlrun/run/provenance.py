@@ -89,7 +89,7 @@ def _changes(folder: Path, *options: str) -> tuple[str, str] | None:
 
 
 def _belongs(root: Path, git_dir: Path, common: Path) -> bool:
-    """Returns whether a repository belongs to the folder `root`. Its `.git` may be a stranger's, and name any other.
+    """Returns whether a repository belongs to the folder `root`. Its `.git` may be untrusted, and lead to any other.
 
     The repository is the directory `.git`, or it names the folder: as a linked worktree, or as a submodule. It must
     hold its objects itself. common: the directory that worktrees share.

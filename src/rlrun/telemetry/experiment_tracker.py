@@ -23,8 +23,8 @@ class RemoteLogger(Logger):
     RUN/<name>.json holds the id of the remote run and the step of the last row sent. After a resume, rows up to this
     step are not sent again, although the run logs them again; rows that the remote run lacks are sent first.
 
-    The file may be a stranger's. A remote run that has not received rows of this folder from this machine is not
-    continued: a new one begins, with all rows.
+    The file may be untrusted. A remote run to which this machine has sent nothing from this folder is not continued: a
+    new one begins, with all rows.
     """
 
     registered: ClassVar[str]

@@ -1,7 +1,7 @@
 """Remembers, in the user's own cache, with which settings and to which remote runs the loggers of a run have sent data.
 
-The folder of a run may be a stranger's. An address or an id in it is used if the user types it, or if a run in the same
-folder has used it before on this machine.
+The folder of a run may be untrusted. An address or an id in it is used only if the user types it, or if a run in the
+same folder has used it before on this machine.
 """
 
 import contextlib
