@@ -189,6 +189,11 @@ def test_model_card_shows_names_of_untrusted_runs_as_text(run: Path) -> None:
     one.typed["algo"] = "<script>[a](b)\n# c|"
     heading = card.card(one, REPO, 30, set()).split("---\n", 2)[2].splitlines()[1]
     assert heading.startswith(r"# \<script\>\[a\](b)") and r"\# c\|" in heading
+    plain = card.card(one, REPO, 30, set())
+    one.config["trainer"]["eval_episodes"] = "2 | 1 |\n\n# Notice\n\n<img src=x> \x1b[31m\u202e"
+    forged = card.card(one, REPO, 30, set())
+    assert len(forged.splitlines()) == len(plain.splitlines()), "one line of the table"
+    assert r"| 2 \| 1 \|" in forged and r"\<img src=x\>" in forged and "\x1b" not in forged and "\u202e" not in forged
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "README.md", "snapshots/best/agent.safetensors"])

@@ -39,6 +39,18 @@ def test_episode_history_has_every_episode_once_after_a_resume(tmp_path: Path) -
     assert sum(int(line["length"]) for line in lines(whole.path)) <= 400
 
 
+def test_branch_has_an_episode_history_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = rlrun.train(*WORDS, "trainer.total_steps=400", run_dir="whole")
+    rlrun.train(*WORDS, "trainer.total_steps=200", run_dir="half")
+    assert main(["resume", "half", "into=branch", "total_steps=300"]) == 0
+    assert main(["resume", "branch", "total_steps=400"]) == 0
+    own = lines(tmp_path / "branch")
+    assert [int(line["episode"]) for line in own] == [*range(1, len(own) + 1)]
+    last = [line["step"] for line in lines(whole.path) if int(line["step"]) > 200]
+    assert [line["step"] for line in own] == last != []
+
+
 def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text("episode,step,wall_s,length,return\n1,9,0.5,9,[1.0, 2.0]\n")
     history: Any = EpisodesFile()

@@ -80,6 +80,15 @@ def test_schedule_resumes_from_its_state(name: str) -> None:
     assert [rate(first, updates) for updates in range(7, 16)] == [rate(second, updates) for updates in range(7, 16)]
 
 
+def test_forged_state_of_a_scheduler_computes_no_endless_number() -> None:
+    settings = {"base_lr": 0.1, "max_lr": 0.2, "mode": "exp_range", "gamma": 2, "cycle_momentum": False}
+    schedule = schedule_of("CyclicLR", settings, 0.1)
+    state = schedule.get_extra_state()
+    schedule.set_extra_state(state | {"scheduler": state["scheduler"] | {"last_epoch": 2 * 10**10, "gamma": 2}})
+    with pytest.raises(OverflowError):
+        rate(schedule, 2 * 10**10 + 1)
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [

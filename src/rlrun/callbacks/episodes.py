@@ -31,7 +31,7 @@ class EpisodesFile(Callback):
 
     def __init__(self, cfg: Any = None):
         super().__init__(cfg)
-        self.count = 0  # episodes so far
+        self.count = 0  # episodes in the file, and in `lines`
         self.lines: list[str] = []  # of episodes that are not in the file yet
 
     def on_start(self) -> None:
@@ -42,7 +42,9 @@ class EpisodesFile(Callback):
             returns = [f"return_{index}" for index in range(rewards)]
         columns = [*COLUMNS, *returns]
         kept = [",".join(columns).encode() + b"\n"]
-        if self.count and self.path.exists():
+        if not self.path.exists():  # a new run, or a branch, which counts its own episodes
+            self.count = 0
+        if self.count:
             header, *lines = islice(files.read_lines(self.path), 1 + self.count)
             if header == OLD_HEADER:
                 lines = [with_new_columns(line) for line in lines]

@@ -60,10 +60,10 @@ def evaluations(run: StoredRun, step: int) -> list[str]:
     keys = [key for key in FIGURES if any(key in row for row in rows.values())]
     heads = [key.removeprefix("eval/").replace("_", " ") for key in keys]
     table = [["", "step", "episodes", *heads], ["---"] * (3 + len(keys))]
-    episodes = run.config["trainer"].get("eval_episodes", "")
+    episodes = plain(str(run.config["trainer"].get("eval_episodes", "")))
     for name, row in rows.items():
         figures = [figure(row, key) for key in keys]
-        table.append([name, f"{row['step']:,}", str(episodes), *figures])
+        table.append([name, f"{row['step']:,}", episodes, *figures])
     lines = [f"| {' | '.join(cells)} |" for cells in table]
     return ["## Evaluation", "", *lines, "", "Returns of the run's own evaluations, without exploration.", ""]
 
@@ -84,10 +84,10 @@ def figure(row: Row, key: str) -> str:
 
 
 def label(text: str) -> str:
-    """Returns a name from an untrusted config as one short line."""
+    """Returns a text from an untrusted config as one short line."""
     return shortened(printable(text), 80)
 
 
 def plain(text: str) -> str:
-    """Returns a name from an untrusted config as text without Markdown."""
+    """Returns a text from an untrusted config without Markdown."""
     return label(text).translate(MARKUP)

@@ -249,12 +249,12 @@ def supervise(
         try:
             start(config, run, trainer, log, snapshot)
             (run.path / SUMMARY).unlink(missing_ok=True)  # if this process is killed, the run has no summary
-            if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
-                trainer.snapshot([step_name(loop.steps)])
             if snapshot is not None:
                 for row in read_rows(run.path / METRICS):
                     trainer.apply_rules(keys.current(row))
             callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
+            if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
+                trainer.snapshot([step_name(loop.steps)])
             status = trainer.run(signals)
             code = 0
             if status == "stopped":

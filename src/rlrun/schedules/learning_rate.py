@@ -42,6 +42,8 @@ class TorchSchedule(nn.Module):
         for setting, value in settings.items():
             if isinstance(value, int | float) and value < 0:
                 raise ConfigError(f"{key}.{name}.{setting}={value}: must be at least 0")
+        if isinstance(settings.get("gamma"), int):  # powers of whole numbers would grow without a limit
+            settings = settings | {"gamma": float(settings["gamma"])}
         self.start, self.name, self.settings = start, name, settings
         try:
             self.begin()
@@ -74,9 +76,19 @@ class TorchSchedule(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         """Returns the numbers that change during a run; everything else follows from the config."""
-        state = {key: value for key, value in self.scheduler.state_dict().items() if type(value) in (int, float)}
-        return {"scheduler": state, "rate": float(self.holder.param_groups[0]["lr"])}
+        return {"scheduler": self._numbers(), "rate": float(self.holder.param_groups[0]["lr"])}
+
+    def _numbers(self) -> dict[str, int | float]:
+        return {key: value for key, value in self.scheduler.state_dict().items() if type(value) in (int, float)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.scheduler.load_state_dict(self.scheduler.state_dict() | state["scheduler"])
+        """Restores the numbers. Snapshots may be untrusted: raises ValueError for other values, and what is a float now
+        stays one."""
+        numbers = {}
+        for key, now in self._numbers().items():
+            value = state["scheduler"].get(key, now)
+            if type(value) not in (int, float):
+                raise ValueError(f"{key} of {self.name} is no number")
+            numbers[key] = float(value) if isinstance(now, float) else value
+        self.scheduler.load_state_dict(self.scheduler.state_dict() | numbers)
         self.holder.param_groups[0]["lr"] = state["rate"]
