@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Target, set_parameters
+from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Statistics, Target, set_parameters
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,18 @@ def test_running_moments_take_merges_and_empties_another() -> None:
         assert pending.count == 0 and not pending.mean.any() and (pending.var == 1).all()
     torch.testing.assert_close(live.mean, rows.double().mean(0))
     torch.testing.assert_close(live.var, rows.double().var(0, correction=0))
+    before = {name: value.clone() for name, value in live.state_dict().items()}
+    live.take(pending)
+    assert all(torch.equal(value, before[name]) for name, value in live.state_dict().items()), "the other was empty"
+
+
+def test_statistics_are_those_of_live_rows_or_before_these_of_pending_ones() -> None:
+    statistics = Statistics((1,))
+    statistics.add(torch.tensor([[1.0], [3.0]]))
+    assert [value.item() for value in statistics.available()] == [2.0, 1.0]
+    statistics.publish()
+    statistics.add(torch.tensor([[100.0]]))
+    assert [value.item() for value in statistics.available()] == [2.0, 1.0]
 
 
 def test_set_parameters_leaves_parameters_with_their_optimiser() -> None:

@@ -4,7 +4,8 @@ of two devices, and NumPy arrays of its tensors. So a CPU can test whether a run
 torch's `meta` stands for the device, because it exists on every machine.
 """
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 
 HERE, THERE = torch.device("cpu"), torch.device("meta")
@@ -37,6 +38,8 @@ class Away(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        if name == "tolist" and any(isinstance(mode, Unwaited) for mode in _get_current_dispatch_mode_stack()):
+            refuse(name)
         if name == "numpy":
             raise TypeError("can't convert a tensor of the device to NumPy")
         if name == "tolist":
@@ -157,3 +160,62 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
         patch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
         with Dispatch():
             yield THERE
+
+
+# Functions of acting and learning that wait for the device, and why they may.
+MAY_WAIT = {
+    "critic_updates.py:values": "once for a rollout: the number of episode ends sets how many rows the critic sees",
+    "minibatches.py:rows_and_padding": "once for a rollout: the number of masked steps sets the number of minibatches",
+    "regression.py:add": "each arm learns from its own pulls; the posterior of a bandit is small",
+    "neural_linear.py:update": "asks replay, which the host indexes, for the pulls that are not in the posterior yet",
+    "bayesian.py:update": "a reward outside [0, 1] is refused before a posterior holds it",
+    "posteriors.py:normal_inverse_gamma": "the solver reports singular matrices",
+    "posteriors.py:normal_inverse_gamma_draw": "the solver reports singular matrices",
+    "baselines.py:linear_baseline": "the solver reports singular matrices",
+    "covariance.py:decompose": "torch.linalg.eigh waits",
+    "search.py:__init__": "copies the plan of sequential halving, which the host makes, to the device",
+}
+
+
+class Unwaited(TorchDispatchMode):
+    """Refuses operations whose results the program would have to wait for, except those in `MAY_WAIT`."""
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if waits(op, args, kwargs or {}):
+            refuse(op)
+        return op(*args, **(kwargs or {}))
+
+
+def waits(op: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Returns whether the result, or its shape, depends on values that are on the device."""
+    if op in INDEXING:
+        return any(index is not None and index.dtype == torch.bool for index in args[1])
+    if op is aten._to_copy.default and kwargs.get("device") is not None:
+        return isinstance(args[0], Away) and torch.device(kwargs["device"]) == HERE
+    return torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags
+
+
+def refuse(op: Any) -> None:
+    """Raises AssertionError, unless a function on the stack may wait."""
+    if not may_wait():
+        raise AssertionError(f"{op} waits for the device")
+
+
+def may_wait() -> bool:
+    """Returns whether one of the functions on the stack may wait for the device."""
+    return any(f"{frame.filename.rpartition('/')[2]}:{frame.name}" in MAY_WAIT for frame in traceback.extract_stack())
+
+
+def watched(loop: Any, watch: Callable[[], Any]) -> None:
+    """Lets the agent of a loop act and learn, and its add-ons see and learn, within `watch()`."""
+
+    def watching(method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with watch():
+                return method(*args, **kwargs)
+
+        return call
+
+    for owner, names in ((loop.agent, ("act", "update")), (loop.addons, ("see", "update"))):
+        for name in names:
+            setattr(owner, name, watching(getattr(owner, name)))

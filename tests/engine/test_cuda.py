@@ -5,10 +5,13 @@ possible there.
 """
 
 import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pretended
 import pytest
 import torch
 from counting_kernel import count_calls_of_dqn
@@ -72,6 +75,32 @@ def test_lower_precision_trains_fp32_weights(algo: str, precision: str, engine: 
     loop = train(build(values), tape.CHECKED[-1] + 4)
     for name, param in loop.agent.named_parameters():
         assert param.dtype == torch.float32 and param.isfinite().all(), name
+
+
+@contextmanager
+def unwaited() -> Iterator[None]:
+    """Refuses operations that wait for the GPU, except those that may (pretended.py)."""
+
+    def refuse(message: Warning | str, *_: Any, **__: Any) -> None:
+        if "called a synchronizing" in str(message) and not pretended.may_wait():
+            raise AssertionError(message)
+
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = refuse
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_acting_and_learning_do_not_wait_for_the_gpu(algo: str, build: Build) -> None:
+    loop = build(on_gpu(algo, **{"trainer.engine": "eager"}))
+    pretended.watched(loop, unwaited)
+    train(loop, 4)
 
 
 def test_replay_and_rollouts_are_stored_on_the_device(build: Build) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pretended
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from toys import BY_FAMILY, toy, train
 
 from rlrun.config.jobs import jobs
@@ -34,6 +33,7 @@ def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: p
         loop = assemble.build_loop(config)
         assert {param.device for param in loop.agent.parameters()} <= {device}
         loop.begin()
+        pretended.watched(loop, pretended.Unwaited)
         train(loop, 3)
         resumed = assemble.build_loop(config)
         resumed.load_state_dict(decode(*encode(dict(loop.state_dict()))))
@@ -46,6 +46,18 @@ def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: p
             made.close()
 
 
+def test_pretended_device_refuses_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretended.device(monkeypatch) as device:
+        there = torch.arange(3.0, device=device)
+        above = there > 1
+        by_mask = lambda: there[above]  # noqa: E731
+        for wait in (there.cpu, there.sum().item, above.nonzero, by_mask, above.tolist, above.any().__bool__):
+            with pytest.raises(AssertionError, match="waits"), pretended.Unwaited():
+                wait()
+        with pretended.Unwaited():
+            assert there[torch.tensor([2, 0])].device == device
+
+
 def test_pretended_device_refuses_mixed_devices_and_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     with pretended.device(monkeypatch) as device:
         here, there = torch.ones(3), torch.ones(3, device=device)
@@ -54,16 +66,6 @@ def test_pretended_device_refuses_mixed_devices_and_numpy(monkeypatch: pytest.Mo
             here + there
         with pytest.raises(TypeError, match="NumPy"):
             np.asarray(there.numpy())
-
-
-class Unwaited(TorchDispatchMode):
-    """Refuses operations whose results the program would have to wait for."""
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        by_rows = op is torch.ops.aten.index.Tensor and all(index.dtype != torch.bool for index in args[1])
-        assert torch.Tag.data_dependent_output not in op.tags, op
-        assert torch.Tag.dynamic_output_shape not in op.tags or by_rows, op
-        return op(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("id", ENTRY_POINTS)
@@ -76,7 +78,7 @@ def test_pretended_device_steps_torch_envs_without_waiting(id: str, monkeypatch:
         assert {leaf.device for leaf in leaves(first)} == {device}
         random = Stream(0, "actions")
         actions = [one.sample(random) for _ in range(8)]
-        with Unwaited():
+        with pretended.Unwaited():
             steps = [one.step(action)[0] for action in actions[:4]]
         assert (steps[2]["terminated"] | steps[2]["truncated"]).tolist() == [True] * 8
         one.pending_episodes()

@@ -199,13 +199,17 @@ class RunningMoments(nn.Module):
         rows = rows.to(torch.float64)
         self._merge(rows.new_tensor(rows.shape[0]), rows.mean(0), rows.var(0, correction=0))
 
+    @torch.no_grad()
     def take(self, other: "RunningMoments") -> None:
-        """Adds all rows of another instance to this one, and empties the other."""
-        if other.count:
-            self._merge(other.count, other.mean, other.var)
-            other.count.zero_()
-            other.mean.zero_()
-            other.var.fill_(1.0)
+        """Adds all rows of another instance to this one, and empties the other, which may be empty already."""
+        mean, var = self.mean.clone(), self.var.clone()
+        self._merge(other.count, other.mean, other.var)
+        has_rows = other.count > 0  # a tensor: as a condition of `if`, it would wait for the device
+        self.mean.copy_(torch.where(has_rows, self.mean, mean))
+        self.var.copy_(torch.where(has_rows, self.var, var))
+        other.count.zero_()
+        other.mean.zero_()
+        other.var.fill_(1.0)
 
     @torch.no_grad()
     def _merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
@@ -232,8 +236,8 @@ class Statistics(nn.Module):
         """Makes all pending rows live."""
         self.live.take(self.pending)
 
-    def available(self) -> RunningMoments:
-        """Returns the live moments, or the pending ones before anything was published."""
-        if self.live.count:
-            return self.live
-        return self.pending
+    def available(self) -> tuple[Tensor, Tensor]:
+        """Returns mean and variance of the live rows, or of the pending ones before anything was published."""
+        is_live = self.live.count > 0
+        mean = torch.where(is_live, self.live.mean, self.pending.mean)
+        return mean, torch.where(is_live, self.live.var, self.pending.var)

@@ -99,7 +99,7 @@ class Tree:
 
     def grow(self, leaf: Tensor, action: Tensor, node: Node) -> None:
         """Adds `node` as the child of `leaf` under `action`, and backs up its return to all of its ancestors."""
-        self.child[self.rows, leaf, action] = self.size
+        self.child[self.rows, leaf, action] = leaf.new_full((), self.size)
         is_ancestor = self.is_ancestor[self.rows, leaf]
         path_discount = self.path_discount[self.rows, leaf]
         path_reward = self.path_reward[self.rows, leaf] + path_discount * node.reward[:, None]

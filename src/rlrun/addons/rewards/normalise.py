@@ -39,8 +39,8 @@ class NormaliseRewards(Addon):
         self.returns[done] = 0.0
 
     def relabel(self, batch: Batch) -> Batch:
-        moments = self.statistics.available()
-        inverse_std = (moments.var + self.epsilon).rsqrt().to(torch.float32)
+        _, var = self.statistics.available()
+        inverse_std = (var + self.epsilon).rsqrt().to(torch.float32)
         scaled = batch["reward"] * inverse_std
         if self.clip is not None:
             scaled = scaled.clamp(-self.clip, self.clip)
@@ -81,9 +81,9 @@ class StandardiseRewards(Addon):
         self.statistics.add(reward[step["weight"] > 0])
 
     def relabel(self, batch: Batch) -> Batch:
-        moments = self.statistics.available()
-        mean = moments.mean.to(torch.float32)
-        inverse_std = (moments.var + self.epsilon).rsqrt().to(torch.float32)
+        mean, var = self.statistics.available()
+        mean = mean.to(torch.float32)
+        inverse_std = (var + self.epsilon).rsqrt().to(torch.float32)
         reward = batch["reward"]
         n_steps = broadcastable(batch.get("n_steps", torch.ones_like(batch["weight"])), reward)
         sum_of_discounts = n_steps

@@ -51,7 +51,7 @@ class Variational(NeuralGreedy):
         return self.mean + std * draws
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        stored = batch["reward"].new_tensor(len(ctx.data))
+        stored = batch["reward"].new_full((), len(ctx.data))
         return super().update(batch | {"stored": stored}, ctx)
 
     def draws(self, batch: Batch) -> Batch:

@@ -25,11 +25,13 @@ class TabularModel(nn.Module):
 
     def add(self, step: Batch) -> None:
         """Stores transitions [batch], without masked steps (weight 0)."""
-        valid = step["weight"] > 0
-        pair = step["pair"][valid]
+        end = len(self.weight)
+        pair = torch.where(step["weight"] > 0, step["pair"], end)  # masked steps go to a row that is cut off below
         for name in FIELDS:
             table = getattr(self, name)
-            table[pair] = step[name][valid]
+            longer = torch.cat([table, table[:1]])
+            longer[pair] = step[name]
+            table.copy_(longer[:end])
 
     def steps(self, pair: Tensor) -> Batch:
         """Returns the stored transitions of pairs [batch]."""

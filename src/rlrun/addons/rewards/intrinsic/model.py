@@ -43,8 +43,8 @@ class Intrinsic(nn.Module):
 
     def scale(self, reward: Tensor) -> Tensor:
         """Returns raw rewards, divided by the running standard deviation of their discounted sums and clipped."""
-        moments = self.statistics.available()
-        inverse_std = (moments.var + 1e-16).rsqrt()
+        _, var = self.statistics.available()
+        inverse_std = (var + 1e-16).rsqrt()
         return self.clip(reward * inverse_std.to(reward))
 
     def clip(self, reward: Tensor) -> Tensor:

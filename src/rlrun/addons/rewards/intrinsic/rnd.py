@@ -125,9 +125,9 @@ class RndInputs(nn.Module):
             return {key: part(obs[key]) for key, part in self.parts.items()}
         if not self.standardises:
             return obs
-        moments = self.statistics.available()
-        scale = (moments.var + 1e-8).rsqrt()
-        standardised = (self.newest_frame(obs) - moments.mean) * scale
+        mean, var = self.statistics.available()
+        scale = (var + 1e-8).rsqrt()
+        standardised = (self.newest_frame(obs) - mean) * scale
         clipped = standardised.clamp(-self.clip, self.clip)
         return (clipped * self.output_scale).to(torch.float32)
 
