@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -194,9 +195,10 @@ def recorded(text: str, steps: int = 24) -> str | None:
 
 def _recorded(loop: Any, steps: int) -> str:
     Loop.begin(loop)
-    rollout, stream = Rollout(loop.env.spec), Stream(loop.seed, "warmup")
-    for _ in range(steps):
-        step = loop.receive(*loop.collector.step(loop.env.sample(stream), {}))
+    stream = Stream(loop.seed, "warmup")
+    policy = SimpleNamespace(act=lambda obs, carry, explore: (loop.env.sample(stream), {}))
+    rollout = Rollout(loop.env.spec)
+    for step in loop.collect(steps, policy):
         rollout.add(step | {"action": step["executed"]})
     rows = index(rollout.batch(), (slice(None), 0))
     ends = {*((rows["terminated"] | rows["truncated"]).nonzero().flatten() + 1).tolist(), steps}

@@ -108,7 +108,7 @@ def test_goals_in_rollouts_are_constant_within_episodes(algo: str, build: Build)
 
 def test_goals_of_whole_episodes_do_not_depend_on_num_envs(build: Build) -> None:
     values = put(toy("vpg"), {"algo.goals": VALUES, "algo.loop.min_steps": 60})
-    one, three = (build(put(values, {"env.num_envs": count})).collect() for count in (1, 3))
+    one, three = (build(put(values, {"env.num_envs": count})).collect_rollout() for count in (1, 3))
     assert equal(one[GOAL_EXTRA][0], three[GOAL_EXTRA][0]) and one[GOAL_EXTRA][0].unique().numel() > 1
 
 

@@ -260,7 +260,7 @@ def test_sequence_priority_belongs_to_the_sampled_step(build: Build) -> None:
     batch = loop.addons.relabel(loop.buffer.sample(2))
     number = batch["index"]
     error = torch.arange(1.0, 2 * LENGTH + 1) * batch["weight"].sign()
-    loop.buffer.feedback(batch, ({}, error))
+    loop.buffer.feedback(batch, error)
     expected = (of_sequences(error.view(LENGTH, 2), batch["weight"].view(LENGTH, 2)).double() + 1e-5) ** 0.9
     torch.testing.assert_close(loop.buffer.tree.get(number % 200), expected)
 

@@ -177,7 +177,7 @@ def test_representation_keeps_the_action_mask() -> None:
 def test_representation_is_equal_in_acting_and_learning(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo), {"algo.representation": VALUES}))
     for _ in range(3):
-        batch = loop.addons.relabel(loop.collect())
+        batch = loop.addons.relabel(loop.collect_rollout())
         flat = {name: batch[name].flatten(0, 1) for name in ("action", "log_prob", "weight")}
         obs = batch["obs"] if not isinstance(batch["obs"], dict) else None
         if obs is not None:
@@ -191,7 +191,7 @@ def test_representation_is_equal_in_acting_and_learning(algo: str, build: Build)
 def test_representation_learns_from_normalised_observations(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo, **{"env.normalize.kind": "obs"}), {"algo.representation": VALUES}))
     train(loop, 3)
-    model, raw = loop.addons[1], loop.buffer.sample(8) if loop.buffer else loop.collect()
+    model, raw = loop.addons[1], loop.buffer.sample(8) if loop.buffer else loop.collect_rollout()
     batch, before = loop.addons.relabel(raw), model.optim.flat.clone()
     steps = raw["next_steps"] if loop.buffer else raw
     assert torch.equal(batch["training_batch"]["obs"], loop.addons[0].normalise(steps["obs"]))

@@ -283,7 +283,7 @@ def test_a2c_refuses_contradicting_minibatches(changes: Any, message: str, build
 def test_a2c_values_of_successors_equal_those_of_the_next_rows(build: Build) -> None:
     """Each observation passes through the critic once; results equal those of two passes over all rows."""
     loop: Any = build(toy("a2c", **{"env.max_episode_steps": 3}))
-    agent, rollout = loop.agent, loop.collect()
+    agent, rollout = loop.agent, loop.collect_rollout()
     seen: list[int] = []
     forward = agent.critic.network.forward
     agent.critic.network.forward = lambda obs: (seen.append(len(obs)), forward(obs))[1]

@@ -25,7 +25,7 @@ def estimator(name: str, **settings: Any) -> dict[str, Any]:
 
 def old_rollout(loop: Any) -> Batch:
     """Returns a rollout that another policy collected: the weights change after it."""
-    rollout = loop.addons.relabel(loop.collect())
+    rollout = loop.addons.relabel(loop.collect_rollout())
     with torch.no_grad():
         for param in loop.agent.parameters():
             param.add_(0.5 * torch.randn_like(param))
@@ -66,7 +66,7 @@ def test_vtrace_on_policy_gives_the_losses_what_gae_does(algo: str, build: Build
     given: list[Batch] = []
     for name in ("gae", "vtrace"):
         loop: Any = build(toy(algo, **estimator(name)))
-        data = loop.agent.advantages(loop.addons.relabel(loop.collect()))
+        data = loop.agent.advantages(loop.addons.relabel(loop.collect_rollout()))
         given.append({key: data[key] for key in ESTIMATED})
     torch.testing.assert_close(given[0], given[1], rtol=1e-4, atol=1e-5)
 
@@ -117,7 +117,7 @@ def test_vtrace_corrects_for_exploration_noise(build: Build) -> None:
     ]
     small = {"env.num_envs": 2, "network.hidden": [8], "algo.loop.rollout_steps": 8}
     loop: Any = build(put(jobs(words)[0].values, small))
-    rollout = loop.collect()
+    rollout = loop.collect_rollout()
     data = loop.agent.advantages(rollout)
     assert (data["log_prob"] - rollout["log_prob"]).abs().max() > 0.1
     assert largest_log_ratio(loop) < 1e-5

@@ -119,7 +119,7 @@ def returns_to_the_rare_row(build: Build, algo: str) -> bool:
         loop.buffer.add(step | {"obs": obs, "next_obs": obs, "reward": obs[:, 0] * 5.0})
     met = 0
     for _ in range(200):
-        loop.update()
+        loop.learn_from_replay()
         met += int((loop.batch["index"] == 100).sum())
     return met > 50
 
@@ -313,7 +313,7 @@ def acts_by_the_last_action(build: Build, algo: str) -> bool:
 def rollout(loop: Any) -> Batch:
     """Returns two time lines of random observations without rewards."""
     draw = torch.Generator().manual_seed(0)
-    batch: Batch = loop.collect()
+    batch: Batch = loop.collect_rollout()
     obs = {key: torch.randn(batch[key].shape, generator=draw) for key in ("obs", "next_obs")}
     return batch | obs | {"reward": torch.zeros_like(batch["reward"])}
 

@@ -28,8 +28,7 @@ def family(**changes: Any) -> Values:
 
 
 def explored(loop: Any, policy: Any, count: int = 2) -> Batch:
-    loop.begin()
-    return collect_episodes(policy, loop.collector, count)
+    return loop.collect_rollout(policy, count)
 
 
 def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build) -> None:
@@ -149,7 +148,7 @@ def test_maml_collects_equally_many_complete_episodes_per_task(build: Build) -> 
         return found | {"terminated": over, "truncated": torch.zeros_like(over)}, events
 
     loop.env.step = step
-    rollout = collect_episodes(Ends(), loop.collector, 2)
+    rollout = collect_episodes(lambda: loop.collect(policy=Ends())[0], loop.spec, 2)
     assert rollout["weight"].sum(0).tolist() == [4, 6, 8] and len(rollout["weight"]) == 8
     assert (rollout["terminated"] * rollout["weight"]).sum(0).tolist() == [2, 2, 2]
     assert rollout["first"][:, 0].tolist() == [True, False] * 4

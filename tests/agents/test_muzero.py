@@ -182,7 +182,7 @@ def test_muzero_priorities_are_value_errors(build: Build) -> None:
     loop = train(build(jobs([*words, "algo.buffer.alpha=1.0", "algo.buffer.capacity=512"])[0].values), 1)
     batch, buffer = loop.batch, loop.buffer
     _, error = loop.agent.update(batch, loop.context())
-    buffer.feedback(batch, ({}, error))
+    buffer.feedback(batch, error)
     place = batch["index"] % (buffer.ring.capacity * 16)
     last = {int(p): abs(float(e)) + 1e-5 for p, e in zip(place, error, strict=True)}
     for at, priority in last.items():

@@ -186,7 +186,7 @@ def test_on_policy_agents_learn_with_ou_noise(algo: str, build: Build) -> None:
     if algo == "ppo_lstm":  # the rest needs recurrent states
         return
     agent = getattr(loop.agent, "learner", loop.agent)
-    rollout = loop.collect()
+    rollout = loop.collect_rollout()
     with torch.no_grad():
         dist = agent.policy(rollout["obs"].flatten(0, 1))
     walk = rollout["carry.noise"]

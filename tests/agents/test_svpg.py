@@ -19,7 +19,7 @@ Build = Callable[..., Loop]
 
 def collect(loop: Any) -> Batch:
     """Returns a rollout without an update."""
-    return loop.addons.relabel(loop.collect())
+    return loop.addons.relabel(loop.collect_rollout())
 
 
 def like(learner: Any, particle: Any) -> None:

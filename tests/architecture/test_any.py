@@ -29,7 +29,7 @@ BUDGET = {
     "hub": 3,
     "images": 1,
     "indexed": 6,
-    "loops": 27,
+    "loops": 20,
     "nested": 13,
     "networks": 33,
     "operating_system": 1,

@@ -14,6 +14,7 @@ import pytest
 
 import rlrun
 import rlrun.engine
+from rlrun.settings import registry
 
 HOUSE = Path(rlrun.__file__).parent
 FILES = {path.relative_to(HOUSE): path for path in sorted(HOUSE.rglob("*.py")) if "conf" not in path.parts[:-1]}
@@ -142,6 +143,21 @@ def test_a_closed_room_is_entered_by_its_owners_only(room: str) -> None:
         if inside(name, (room,)) and not str(short).startswith(ONLY_FOR[room])
     ]
     assert not wrong
+
+
+LOOPS = {short: path for short, path in files("loops/").items() if '@register("loop"' in path.read_text()}
+
+
+def test_loops_name_neither_environments_nor_collector_nor_addons() -> None:
+    assert len(LOOPS) == len(registry.names("loop"))
+    for short, path in LOOPS.items():
+        named = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert not named & {"env", "collector", "addons"}, short
+
+
+def test_a_loop_fits_on_a_page() -> None:
+    for short, path in LOOPS.items():
+        assert len(path.read_text().splitlines()) <= 100, short
 
 
 def test_maths_needs_nothing_but_torch() -> None:

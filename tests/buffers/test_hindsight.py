@@ -205,7 +205,7 @@ def random_case(seed: int) -> Case:
     store(buffer, rows, middle)
     batch = buffer.sample(8)
     if prioritized:
-        buffer.feedback(batch, ({}, torch.arange(8.0)))
+        buffer.feedback(batch, torch.arange(8.0))
         batch = buffer.sample(8)
     return Case(rows, num_envs, capacity, reading, strategy, terminates, prioritized, mapped(Tensor.tolist, batch))
 

@@ -98,7 +98,7 @@ def test_prioritized_replay_draws_by_latest_error_and_corrects_by_weights(make_e
     fill(buffer, env, 10)
     everything = buffer.read(torch.arange(20))
     error = 1.0 + torch.arange(20)
-    buffer.feedback(everything, ({}, -error))  # its size counts
+    buffer.feedback(everything, -error)  # its size counts
     batch = buffer.sample(20000)
     share = torch.bincount(batch["index"], minlength=20) / 20000
     torch.testing.assert_close(share, error / error.sum(), atol=0.01, rtol=0)
@@ -110,8 +110,8 @@ def test_prioritized_replay_gives_new_rows_the_highest_priority(make_env: Make) 
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 100})
     buffer = prioritized(env.spec, 4)
     fill(buffer, env, 4)
-    buffer.feedback(buffer.read(torch.arange(4)), ({}, torch.tensor([0.5, 7.0, 0.5, 0.5])))
-    buffer.feedback(buffer.read(torch.arange(4)), ({}, torch.tensor([0.5, 0.5, 0.5, 0.5])))
+    buffer.feedback(buffer.read(torch.arange(4)), torch.tensor([0.5, 7.0, 0.5, 0.5]))
+    buffer.feedback(buffer.read(torch.arange(4)), torch.tensor([0.5, 0.5, 0.5, 0.5]))
     fill(buffer, env, 1)  # over row 0
     batch = buffer.sample(2000)
     assert set(batch["index"].tolist()) == {1, 2, 3, 4}

@@ -143,9 +143,9 @@ def test_a_stopped_run_ends_with_the_command_that_resumes_it(workplace, capsys, 
         signal.raise_signal(number)
         return collect(loop)
 
-    collect = OnPolicy.collect
+    collect = OnPolicy.collect_rollout
     short = ["algo.loop.rollout_steps=8", "total_steps=1000", "logger=[]"]
-    monkeypatch.setattr(OnPolicy, "collect", interrupted)
+    monkeypatch.setattr(OnPolicy, "collect_rollout", interrupted)
     assert main(["train", "algo=ppo", "env=CartPole", *short, "run_dir=my run"]) == code
     assert capsys.readouterr().out.splitlines()[-1] == "rlrun resume 'my run'"
     assert main(["status", "my run"]) == 0

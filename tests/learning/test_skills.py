@@ -41,9 +41,8 @@ def ends_of(loop: Any, episodes: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns final positions of exploring episodes, and their skills."""
     ends, skills = [], []
     while len(ends) < episodes * 16:
-        action, extras = loop.act()
-        step = loop.receive(*loop.collector.step(action, extras))
+        (step,) = loop.collect()
         over = step["terminated"] | step["truncated"]
         ends += [*step["next_obs"][over]]
-        skills += [*extras["carry.goal"][over]]
+        skills += [*step["carry.goal"][over]]
     return torch.stack(ends), torch.stack(skills)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from toys import equal, put, toy, train
 
+from rlrun.buffers.demo_lines import shown
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.datasets.demonstrations import read, write
@@ -100,7 +101,7 @@ def test_a_density_above_one_is_where_the_ratio_starts(build: Build) -> None:
     agent = loop.agent.learner
     with torch.no_grad():
         agent.policy.log_std.fill_(-3.0)
-    rollout = loop.collect()
+    rollout = loop.collect_rollout()
     rollout["shown"] = torch.ones_like(rollout["terminated"])
     rollout["action"] = agent.policy(rollout["obs"].flatten(0, 1)).mode().view_as(rollout["action"]).detach()
     rollout["log_prob"] = torch.zeros_like(rollout["reward"])
@@ -121,10 +122,11 @@ def test_episodes_across_rollouts_are_kept_whole_and_broken_ones_are_not(build: 
     assert len(loop.buffer) == 4
     for demo in [*loop.buffer.value_demos, *loop.buffer.reward_demos]:
         assert (demo["obs"] // 6).tolist() == [0, 1, 2, 3, 4, 5, 6] and demo["terminated"]
-    rollout = loop.collect()
+    rollout = loop.collect_rollout()
     rollout["weight"][1, 0] = 0
-    loop.track(rollout, torch.zeros(4, 2))
-    loop.track(loop.collect(), torch.zeros(4, 2))
+    for part in (rollout, loop.collect_rollout()):
+        for demo, value in loop.episodes.ended(part, torch.zeros(4, 2)):
+            loop.buffer.add(demo, value)
     assert len(loop.buffer) == 5, "the one that was broken off is left out"
 
 
@@ -144,7 +146,7 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     assert len(loop.buffer.reward_demos) == 1
     train(loop, 4)
     given = [demo for demo in loop.buffer.reward_demos if equal(demo["action"], dive(first)["action"])]
-    assert len(given) >= 1 and loop.read == ["broken-v0", "more-v0"]
+    assert len(given) >= 1 and loop.exchange.read == ["broken-v0", "more-v0"]
     assert read("data", tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)
 
 
@@ -158,7 +160,7 @@ def test_a_folder_of_supplementary_data_sets_may_be_created_later(
     others.mkdir()
     write(others / "more-v0", [dive(loop)], loop.env)
     train(loop, 2)
-    assert loop.read == ["more-v0"]
+    assert loop.exchange.read == ["more-v0"]
 
 
 def test_the_best_are_saved_every_save_every_updates(build: Build, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_recurrent_agents_see_demonstrations_with_the_states_of_their_networks(b
         _, extras = loop.addons.see(obs[None], carry, False)
         rows.append(extras)
         carry = {"first": torch.tensor([False]), "carry.memory": extras["carry.memory"]}
-    replayed = loop.replay([demo, demo])
+    replayed: Any = shown([demo, demo], loop.see)
     for name in ("memory", "carry.memory"):
         expected = torch.cat([row[name] for row in rows])
         torch.testing.assert_close(replayed[name], torch.cat([expected, expected]), rtol=1e-5, atol=1e-6)

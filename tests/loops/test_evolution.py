@@ -97,17 +97,17 @@ def test_members_are_ranked_by_their_discounted_return(num_envs: int, build: Bui
 def test_every_trial_is_played_exactly_once(num_envs: int, build: Build) -> None:
     loop: Any = build(toy("cem", **{"env.num_envs": num_envs, "algo.loop.episodes": 2}))
     finished: list[int] = []
-    finish = loop.finish
+    end = loop.generation._end
 
     def book(slot: int, **given: Any) -> None:
-        finished.append(loop.jobs[slot])
-        finish(slot, **given)
+        finished.append(loop.generation.jobs[slot])
+        end(slot, **given)
 
-    loop.finish = book
+    loop.generation._end = book
     while loop.updates < 1:
         loop.tick()
     assert sorted(job for job in finished if job >= 0) == list(range(8))
-    assert loop.finished == 8
+    assert loop.generation.finished == 8
 
 
 def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
@@ -117,7 +117,7 @@ def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
     assert loop.params is None
     loop.tick()
     assert loop.env.clock.begun.tolist() == [loop.env.clock.steps - 1] * 7
-    assert torch.equal(loop.returns, torch.ones(7, dtype=torch.float64))
+    assert torch.equal(loop.generation.returns, torch.ones(7, dtype=torch.float64))
 
 
 def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_was_seen(build: Build) -> None:

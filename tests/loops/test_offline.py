@@ -103,7 +103,7 @@ def test_priorities_go_back_to_where_their_rows_came_from(build: Build) -> None:
     buffer = loop.buffer
     buffer.online = True
     batch = buffer.sample(4)
-    buffer.feedback(batch, ({}, torch.arange(8.0) + 10))
+    buffer.feedback(batch, torch.arange(8.0) + 10)
     for part, rows in ((buffer.collected, slice(0, 4)), (buffer.recorded, slice(4, 8))):
         last = {int(number): 10.0 + rows.start + at for at, number in enumerate(batch["index"][rows])}
         for number, error in last.items():

@@ -52,7 +52,7 @@ def test_rollout_of_breakout_needs_the_memory_of_one_frame_per_step(build: Build
     pytest.importorskip("ale_py")
     words = ["algo=ppo", "env=Breakout", "preset=none", "env.num_envs=1", "algo.loop.rollout_steps=128",
              "env.wrappers.atari.terminal_on_life_loss=true", "env.selftest=off"]  # fmt: skip
-    batch: Batch = build(jobs(words)[0].values).collect()
+    batch: Batch = build(jobs(words)[0].values).collect_rollout()
     stored = num_bytes({key: batch[key] for key in ("obs", "next_obs")})
     assert batch["obs"].shape == batch["next_obs"].shape == (128, 1, 4, 84, 84)
     assert (batch["terminated"] | batch["truncated"])[:-1].any(), "resets are included"
@@ -106,13 +106,13 @@ def test_a_lagging_learner_is_given_each_rollout_so_many_updates_later(build: Bu
 
 def test_a_late_rollout_keeps_the_probabilities_of_the_policy_that_acted(build: Build) -> None:
     loop: Any = build(toy("vtrace", **{"algo.loop.lag": 2}))
-    policies, collect = [], loop.collect
+    policies, collect = [], loop.collect_rollout
 
     def collected() -> Batch:
         policies.append(copy.deepcopy(loop.agent.policy))
         return collect()
 
-    loop.collect = collected
+    loop.collect_rollout = collected
     for acted in range(4):
         metrics: Any = {}
         while loop.updates <= acted:

@@ -107,7 +107,7 @@ def fill(ring: Any) -> None:
 def sample_and_update(buffer: Any) -> None:
     """Samples a batch and sets its priorities."""
     batch = buffer.sample(256)
-    buffer.feedback(batch, ({}, batch["reward"]))
+    buffer.feedback(batch, batch["reward"])
 
 
 def env() -> Iterator[tuple[str, Work]]:

@@ -2,13 +2,17 @@
 a rollout as additional environment columns, called time lines here."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from rlrun.buffers.demos import Demo, cut
-from rlrun.nested import index, joined, mapped
-from rlrun.types import Batch
+from rlrun.nested import index, joined, mapped, stack
+from rlrun.types import Batch, Obs, carried
+
+# `Addons.see`: observations, carry and whether to explore -> observations of the agent, and extras
+Sees = Callable[[Obs, Batch, bool], tuple[Obs, Batch]]
 
 
 def episode(rows: Batch) -> Demo:
@@ -36,6 +40,31 @@ def with_lines(rollout: Batch, rows: Batch | None) -> Batch:
     time = len(rollout["weight"])
     count = math.ceil(len(rows["reward"]) / time)
     return mapped(_appended, collected, folded(rows, count, time))
+
+
+def shown(demos: list[Demo], see: Sees) -> Batch | None:
+    """Returns the rows of demonstrations, one after the other [steps, ...], or None if there are none.
+
+    The extras of add-ons are those of the current networks, as if they saw every demonstration from its start.
+    """
+    if not demos:
+        return None
+    rows = joined([transitions(demo) for demo in demos])
+    starts = rows["first"].nonzero().flatten()
+    demo = rows["first"].cumsum(0) - 1  # the demonstration of each row
+    time = torch.arange(len(demo), device=demo.device) - starts[demo]
+    lines = 1 << (len(starts) - 1).bit_length()  # few different numbers, because each is a shape to record
+    begin = torch.cat([starts, starts.new_zeros(lines - len(starts))])
+    carry: Batch = {"first": torch.ones_like(begin, dtype=torch.bool)}
+    seen: list[Batch] = []
+    for now in range(int(time.max()) + 1):
+        at = (begin + now).clamp(max=len(demo) - 1)  # rows after the end of a demonstration are left out below
+        _, extras = see(index(rows["obs"], at), carry, False)
+        if not extras:
+            return rows
+        seen.append(extras)
+        carry = carried(extras, torch.zeros_like(carry["first"]))
+    return rows | index(stack(seen), (time, demo))
 
 
 def _appended(collected: Tensor, shown: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from rlrun.buffers.replay import Replay
 from rlrun.nested import joined
-from rlrun.types import Batch, Metrics, Step
+from rlrun.types import Batch, Step
 
 
 class Mixed(nn.Module):
@@ -60,18 +60,15 @@ class Mixed(nn.Module):
         batch: Batch = joined([self.collected.of_action(action, size), self.recorded.of_action(action, size)])
         return batch
 
-    def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
+    def feedback(self, batch: Batch, error: Tensor) -> None:
         """Passes the errors [batch] that the agent returned to the buffers from which their rows were sampled."""
-        if not isinstance(out, tuple):
-            return
-        metrics, error = out
         if not self.online:
-            self.recorded.feedback({"index": batch["index"]}, (metrics, error))
+            self.recorded.feedback({"index": batch["index"]}, error)
             return
         collected_index, recorded_index = batch["index"].chunk(2)
         collected_error, recorded_error = error.chunk(2)
-        self.collected.feedback({"index": collected_index}, (metrics, collected_error))
-        self.recorded.feedback({"index": recorded_index}, (metrics, recorded_error))
+        self.collected.feedback({"index": collected_index}, collected_error)
+        self.recorded.feedback({"index": recorded_index}, recorded_error)
 
     def clear(self) -> None:
         """Removes all transitions from both buffers."""

@@ -9,7 +9,7 @@ from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
 from rlrun.functional.priorities import importance_weight, of_sequences, priority
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
-from rlrun.types import Batch, Metrics, Step
+from rlrun.types import Batch, Step
 
 
 @register("buffer", "prioritized")
@@ -58,15 +58,9 @@ class Prioritized(Replay):
         batch["weight"] = batch["weight"] * correction.to(batch["weight"].dtype)
         return batch
 
-    def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
-        """Updates the priorities of a batch from the TD errors that the agent returned, [batch] or [time * batch].
-
-        Does nothing if the agent returned metrics only.
-        """
-        if not isinstance(out, tuple):
-            return
-        _, td_error = out
-        error = td_error.abs().to(torch.float64)
+    def feedback(self, batch: Batch, error: Tensor) -> None:
+        """Updates the priorities of a batch from the TD errors that the agent returned, [batch] or [time * batch]."""
+        error = error.abs().to(torch.float64)
         batch_size = len(batch["index"])
         if len(error) > batch_size:
             error = error.view(-1, batch_size)

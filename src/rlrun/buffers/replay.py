@@ -28,7 +28,7 @@ from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.nested import unflattened
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, config, register
-from rlrun.types import Batch, Metrics, Spec
+from rlrun.types import Batch, Spec
 
 
 class Reading(NamedTuple):
@@ -243,7 +243,7 @@ class Replay(StoredRows):
             return reward
         return reward.clamp(-bound, bound)
 
-    def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
+    def feedback(self, batch: Batch, error: Tensor) -> None:
         """Ignores the TD errors that an agent may return. Prioritised replay overrides this method."""
 
 

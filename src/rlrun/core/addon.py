@@ -98,10 +98,10 @@ class Addons(nn.ModuleList):
             spec = addon.spec_after(spec)
         return spec
 
-    def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
+    def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         """Returns the policy's action for the transformed observation, and the extras of add-ons and policy."""
         policy_obs, addon_extras = self.see(obs, carry, explore)
-        action, policy_extras = policy.act(policy_obs, carry, explore, *params)
+        action, policy_extras = policy.act(policy_obs, carry, explore)
         return action, addon_extras | policy_extras
 
     def acting(self) -> list[nn.Module]:

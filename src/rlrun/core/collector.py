@@ -1,6 +1,7 @@
-"""Steps the training environments with the agent's current weights. The loop counts the steps and trains."""
+"""Acts and steps in environments. Counts nothing and trains nothing, so an evaluation can use it too."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -8,10 +9,17 @@ from torch import Tensor
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
+from rlrun.core.random import Stream, seed_for
 from rlrun.errors import RunError
-from rlrun.types import Batch, Events, Spec, Step, carried, measured
+from rlrun.types import Batch, Events, Obs, Spec, Step, carried, measured
 
 LONGEST_EPISODE = 10_000  # timesteps that may pass without the end of an episode, unless the time limit is longer
+
+
+class Acts(Protocol):
+    """Chooses actions, as an agent does (`Agent.act`)."""
+
+    def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]: ...
 
 
 class Collector:
@@ -27,26 +35,47 @@ class Collector:
         self.obs = self.env.reset()
         self.carry = {"first": torch.ones(self.env.spec.num_envs, dtype=torch.bool, device=self.env.device)}
 
-    def act(self, *params: Tensor) -> tuple[Tensor, Batch]:
-        """Returns exploring actions [num_envs, ...] and extras. params: weights to act with, as in `Agent.act`."""
-        return self.addons.act(self.agent, self.obs, self.carry, True, *params)
+    def start(self, names: Mapping[int, str], seed: int) -> None:
+        """Starts a new episode in each of these environments, by its index.
 
-    def step(self, action: Tensor, extras: Batch) -> tuple[Step, Events]:
-        """Takes one step in every environment. Returns it with observation, action and extras, and its events."""
+        The name of an episode and `seed` determine the environment's seed, and what agent and add-ons draw for it until
+        `join` is called.
+        """
+        seeds: dict[int, int] = {}
+        for slot, name in names.items():
+            seeds[slot] = seed_for(seed, f"episode {name}") >> 32  # some environments accept only 31 bits
+            for stream in self._streams():
+                stream.split(slot, name)
+        self.obs = self.env.start(seeds)
+        first = self.carry["first"]
+        self.carry["first"] = first.index_fill(0, torch.tensor(list(seeds), device=first.device), True)
+
+    def join(self) -> None:
+        """Lets agent and add-ons draw for all environments together again, after `start`."""
+        for stream in self._streams():
+            stream.join()
+
+    def _streams(self) -> list[Stream]:
+        return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
+
+    def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
+        """Acts and takes one step in every environment. Returns it with observation, action and extras, and its events.
+
+        meanwhile: is called while workers step the environments.
+        """
+        action, extras = self.addons.act(policy, self.obs, self.carry, True)
+        self.clock.lap("act")
+        if meanwhile is not None:
+            self.env.begin(action)
+            self.clock.lap("env")
+            meanwhile()
         result, events = self.env.step(action)
+        self.clock.lap("env")
         step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
         if own := measured(extras):
             events = events._replace(measures={**own, **events.measures})
         self.obs = result["following"]
         self.carry = carried(extras, result["terminated"] | result["truncated"])
-        return step, events
-
-    def advance(self) -> tuple[Step, Events]:
-        """Acts and steps once."""
-        action, extras = self.act()
-        self.clock.lap("act")
-        step, events = self.step(action, extras)
-        self.clock.lap("env")
         return step, events
 
 

@@ -1,6 +1,6 @@
-"""Base class of loops, which collect steps from the environments and call the agent's `update`."""
+"""Base class of loops. A loop says when to collect steps and when to learn; how is said here, once for all loops."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -9,17 +9,22 @@ from rlrun.core.accumulator import Accumulator
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
-from rlrun.core.collector import Collector
+from rlrun.core.collector import Acts, Collector
+from rlrun.core.data import Data
+from rlrun.core.learner import Learner
 from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
 from rlrun.settings import Around, Requires
-from rlrun.types import NOTHING, Batch, Context, Events, Metrics, Obs, Step
+from rlrun.types import NOTHING, Batch, Context, Events, MetaBatch, Metrics, Obs, PopulationBatch, Step
 
 
 class Loop(Requires, Module):
     """Owns agent, add-ons, environments and buffer, so its state dict is the state of the run.
+
+    A loop is written with the methods `begin`, `collect`, `learn` and `set_parameters` alone, and needs to know neither
+    where steps come from nor which add-ons there are.
 
     horizon: the number of steps over which schedules run. A resume with more steps does not change the horizon.
     """
@@ -31,6 +36,7 @@ class Loop(Requires, Module):
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
         self.agent, self.addons, self.env, self.buffer = agent, addons, env, buffer
+        self.spec, self.device = env.spec, env.device
         self.cfg, self.seed, self.horizon = cfg, seed, horizon
         self.objective = addons.spec_after(env.spec).objective
         self.steps = self.updates = 0
@@ -85,22 +91,6 @@ class Loop(Requires, Module):
         self.clock.start()
         self.tick_start = self.steps
 
-    def begin_update(self, ctx: Context) -> None:
-        """Sets hyperparameters that have a schedule to their values for this update."""
-        if self.schedules.numbers:
-            self.schedules.update(ctx, self.tick_start)
-
-    def context(self, data: object = None) -> Context:
-        """Returns the context of an update at this point of the run."""
-        return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
-
-    def count_update(self, metrics: Metrics) -> Metrics:
-        """Counts an update, and adds its metrics to the means of the next log row. Returns the metrics."""
-        self.updates += 1
-        self.metrics.add(metrics)
-        self.clock.lap("update")
-        return metrics
-
     def begin(self) -> None:
         """Resets all environments."""
         self.set_parameters()
@@ -110,16 +100,33 @@ class Loop(Requires, Module):
         """Empties the replay buffer and begins new episodes, which fill it again. Only for loops with `refills`."""
         raise NotImplementedError
 
-    def receive(self, step: Step, events: Events) -> Step:
-        """Counts a step as `count` does, and passes scheduled parameters to the environments."""
-        step = self.count(step, events)
-        self.set_parameters()
-        return step
+    def start(self, names: Mapping[int, str]) -> None:
+        """Starts a new episode in each of these environments, by its index (`Collector.start`)."""
+        self.collector.start(names, self.seed)
+
+    def join(self) -> None:
+        """Ends what `start` began: agent and add-ons draw for all environments together again."""
+        self.collector.join()
+
+    def draw_tasks(self) -> None:
+        """Draws new tasks for all environments; the next `begin` starts them."""
+        self.env.draw_tasks()
+
+    def collect(
+        self, count: int = 1, policy: Acts | None = None, meanwhile: Callable[[], object] | None = None
+    ) -> list[Step]:
+        """Takes `count` steps in every environment, and then counts them in order. Returns the steps to learn from.
+
+        policy: acts instead of the agent. meanwhile: is called in every step, while workers step the environments.
+        """
+        acts = self.agent if policy is None else policy
+        found = [self.collector.advance(acts, meanwhile) for _ in range(count)]
+        return [self.count(step, events) for step, events in found]
 
     def count(self, step: Step, events: Events) -> Step:
         """Counts a step and passes it to the add-ons. Called exactly once for each step, in order.
 
-        Returns the step to learn from, which has a further reward column for each intrinsic reward.
+        Returns the step to learn from.
         """
         self.steps += self.env.spec.num_envs
         if events is not NOTHING:
@@ -129,10 +136,67 @@ class Loop(Requires, Module):
             self.metrics.log(events.logged)
         if self.curriculum is not None:
             self.curriculum.observe(events.episodes)
+        return self.on_step(step)
+
+    def on_step(self, step: Step) -> Step:
+        """Passes a step to the add-ons. Returns the step to learn from, with a column for each intrinsic reward."""
         return self.addons.on_step(step)
 
+    def context(self, data: object = None) -> Context:
+        """Returns the context of an update at this point of the run."""
+        return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
+
+    def begin_update(self, ctx: Context) -> None:
+        """Sets hyperparameters that have a schedule to their values for this update."""
+        if self.schedules.numbers:
+            self.schedules.update(ctx, self.tick_start)
+
+    def learn(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor | None]:
+        """Updates agent and add-ons from a batch of collected steps, which the add-ons relabel first.
+
+        Returns their metrics, and what the agent returned besides (`Learner.update`).
+        """
+        relabelled = self.relabel(batch)
+        self.clock.lap("sample")
+        return self.update(relabelled, ctx)
+
+    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
+        """Returns the observations that the agent acts on, and the extras of the add-ons."""
+        return self.addons.see(obs, carry, explore)
+
+    def relabel(self, batch: Batch) -> Batch:
+        """Returns a batch of collected steps as the agent learns from it."""
+        return self.addons.relabel(batch)
+
+    def update(self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context) -> tuple[Metrics, Tensor | None]:
+        """Updates agent and add-ons as `learn` does, but from a batch that is relabelled already."""
+        self.batch = batch
+        out = self.agent.update(batch, ctx)
+        metrics, more = out if isinstance(out, tuple) else (out, None)
+        return metrics | self.addons.update(batch, ctx), more
+
+    def count_update(self, metrics: Metrics) -> Metrics:
+        """Counts an update, and adds its metrics to the means of the next log row. Returns the metrics."""
+        self.updates += 1
+        self.metrics.add(metrics)
+        self.clock.lap("update")
+        return metrics
+
+    @property
+    def data(self) -> Data:
+        """The replay buffer as an update may read it."""
+        return Data(self.buffer, self.addons)
+
+    @property
+    def learners(self) -> list[Learner]:
+        """All that learns in this run: the agent and its add-ons."""
+        return [self.agent, *self.addons]
+
     def set_parameters(self) -> None:
-        """Passes the current values of scheduled parameters to the environments. Called when a run is resumed too."""
+        """Passes the current values of scheduled parameters to the environments.
+
+        Each loop calls it where they may change: after a step, or after a rollout. Called when a run is resumed too.
+        """
         if self.curriculum is not None:
             self.env.set_parameters(self.env_parameters())
 
@@ -164,21 +228,21 @@ class Loop(Requires, Module):
     def carry(self, carry: Batch) -> None:
         self.collector.carry = carry
 
+    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
+        """Yields what snapshots hold besides modules: each owner, with the names of its attributes."""
+        yield self, ("steps", "updates", "horizon", "obs", "carry")
+
     def get_extra_state(self) -> dict[str, object]:
         self.fetch_episodes()
-        return {
-            "steps": self.steps,
-            "updates": self.updates,
-            "horizon": self.horizon,
-            "obs": self.obs,
-            "carry": self.carry,
-        }
+        return {name: getattr(owner, name) for owner, names in self.saved() for name in names}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores the state. Raises ValueError if a value has a wrong type, because snapshots may be untrusted."""
-        for name, now in self.get_extra_state().items():
-            value = on(self.env.device, state.get(name, now))
-            expected = Tensor if isinstance(now, Tensor) else type(now)
-            if now is not None and not isinstance(value, expected):
-                raise ValueError(f"{name} is no {type(now).__name__}")
-            setattr(self, name, value)
+        for owner, names in self.saved():
+            for name in names:
+                now = getattr(owner, name)
+                value = on(self.device, state.get(name, now))
+                expected = Tensor if isinstance(now, Tensor) else type(now)
+                if now is not None and not isinstance(value, expected):
+                    raise ValueError(f"{name} is no {type(now).__name__}")
+                setattr(owner, name, value)

@@ -3,20 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from torch import Tensor
+import torch
 
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
 from rlrun.core.clock import Clock
-from rlrun.core.collector import Collector, check_ends
+from rlrun.core.collector import Acts, Collector, check_ends
 from rlrun.core.random import reseeded
-from rlrun.types import Batch, Events, Step
-
-
-class MetaPolicy(Protocol):
-    """Acts in several environments, each with its own task."""
-
-    def act(self, obs: Any, carry: Batch, explore: bool) -> tuple[Tensor, Batch]: ...
+from rlrun.types import Batch, Spec, Step
 
 
 @runtime_checkable
@@ -25,51 +19,43 @@ class MetaAgent(Protocol):
 
     exploration_episodes: int  # episodes in each task before adaptation
 
-    def get_exploration_policy(self) -> MetaPolicy:
+    def get_exploration_policy(self) -> Acts:
         """Returns a new exploration policy, for one task per environment."""
 
-    def adapt_policy(self, policy: MetaPolicy, rollout: Batch) -> MetaPolicy:
+    def adapt_policy(self, policy: Acts, rollout: Batch) -> Acts:
         """Returns `policy` adapted to its rollout [time, env, ...].
 
         The agent's own parameters do not change. `policy` must not be used afterwards.
         """
 
 
-def collect_episodes(
-    policy: MetaPolicy, collector: Collector, count: int, receive: Callable[[Step, Events], Step] | None = None
-) -> Batch:
-    """Collects `count` whole episodes of every environment, [time, env, ...], relabelled by the add-ons.
+def collect_episodes(advance: Callable[[], Step], spec: Spec, count: int) -> Batch:
+    """Collects `count` whole episodes of every environment, [time, env, ...].
 
-    The collector has begun new episodes. An environment that has finished its episodes keeps stepping, with weight 0,
-    until all have finished. receive: counts the steps, if they are training steps.
+    advance: takes one step in every environment; the first begins new episodes. An environment that has finished its
+    episodes keeps stepping, with weight 0, until all have finished.
     """
-    spec = collector.env.spec
     rollout = Rollout(spec)
-    remaining = count * collector.carry["first"].long()  # [num_envs], episodes that have not ended
-    num_remaining = int(remaining.sum())
+    remaining = torch.full((spec.num_envs,), count)  # episodes that have not ended, on the host
     waited = 0  # timesteps since one of these episodes has ended
-    while num_remaining:
+    while remaining.any():
         waited += 1
         check_ends(waited, spec)
-        action, extras = collector.addons.act(policy, collector.obs, collector.carry, True)
-        step, events = collector.step(action, extras)
-        if receive is not None:
-            step = receive(step, events)
-        weight = step["weight"] * (remaining > 0)
+        step = advance()
+        weight = step["weight"] * (remaining > 0).to(step["weight"])
         rollout.add(step | {"weight": weight})
-        ended = step["terminated"] | step["truncated"]
-        remaining = remaining - (ended & (weight > 0)).long()
-        if int(remaining.sum()) < num_remaining:
-            num_remaining = int(remaining.sum())
+        ended = ((step["terminated"] | step["truncated"]) & (weight > 0)).cpu()
+        remaining -= ended.long()
+        if ended.any():
             waited = 0
-    return collector.addons.relabel(rollout.batch())
+    return rollout.batch()
 
 
-def adapted_policy(agent: MetaAgent, addons: Addons, env: Any) -> MetaPolicy:
+def adapted_policy(agent: MetaAgent, addons: Addons, env: Any) -> Acts:
     """Returns a policy adapted to the tasks of `env`, for evaluation. The agent's streams and weights do not change."""
     with reseeded(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()
         collector = Collector(agent, addons, env, Clock())  # type: ignore[arg-type]
         collector.begin()
-        rollout = collect_episodes(policy, collector, agent.exploration_episodes)
-    return agent.adapt_policy(policy, rollout)
+        rollout = collect_episodes(lambda: collector.advance(policy)[0], env.spec, agent.exploration_episodes)
+    return agent.adapt_policy(policy, addons.relabel(rollout))

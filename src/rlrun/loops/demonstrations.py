@@ -4,25 +4,21 @@ In the paper, the environment waits while a demonstration is replayed. Here the 
 demonstrations are appended to the rollout as additional time lines. The counter of environment steps excludes them.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rlrun.buffers.demo_lines import episode, transitions, with_lines
+from rlrun.buffers.demo_lines import shown, with_lines
 from rlrun.buffers.demos import Demo
-from rlrun.core.collector import check_ends
-from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations, read, write
-from rlrun.datasets.folders import digests
+from rlrun.buffers.open_episodes import OpenEpisodes
+from rlrun.core.addon import RewardModule
 from rlrun.errors import ConfigError
-from rlrun.indexed import dense
+from rlrun.loops.data_sets import DataSets
+from rlrun.loops.exchange import Exchange
 from rlrun.loops.onpolicy import OnPolicy
-from rlrun.nested import index, joined, stack
 from rlrun.settings import Around, register
-from rlrun.types import GOAL, Batch, Context, Metrics, carried
+from rlrun.types import GOAL, Batch, Context, Metrics
 
 
 @register("loop", "demonstrations")
@@ -33,16 +29,11 @@ class Demonstrations(OnPolicy):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        if f"carry.{GOAL}" in self.addons.stores or self.addons.reward_modules:
+        if any(f"carry.{GOAL}" in learner.stores or isinstance(learner, RewardModule) for learner in self.learners):
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
-        self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
-        self.read: list[str] = []  # names of the supplementary data sets that were read
-        cfg = self.buffer.cfg
-        if cfg.save_to:
-            check_replaceable(f"algo.buffer.save_to={cfg.save_to}", Path(cfg.save_to))
-        if cfg.supplementary and not Path(cfg.supplementary).is_dir():
-            line = "algo.buffer.supplementary=%s: there is no such folder yet; it is searched once it exists"
-            logging.getLogger(__name__).warning(line, cfg.supplementary)
+        self.episodes = OpenEpisodes(self.spec)
+        self.data_sets = DataSets(self, self.buffer.cfg.data_env)
+        self.exchange = Exchange(self.buffer, self.data_sets)
 
     @classmethod
     def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
@@ -52,30 +43,22 @@ class Demonstrations(OnPolicy):
 
     def begin(self) -> None:
         super().begin()
-        self.open = [[] for _ in self.open]
-        self.read = []
-        cfg = self.buffer.cfg
-        self.buffer.begin(self.load("algo.buffer.given", cfg.given), self.load("algo.buffer.own", cfg.own))
+        self.episodes.begin()
+        self.exchange.read = []
+        cfg, read = self.buffer.cfg, self.data_sets.read
+        self.buffer.begin(read("algo.buffer.given", cfg.given), read("algo.buffer.own", cfg.own))
 
-    def load(self, key: str, data: str | None) -> list[Demo]:
-        """Returns the episodes of the data set `data`, or [] for None. key: the setting that names the data set."""
-        if data is None:
-            return []
-        self.digests |= digests(key, data)
-        return read(key, data, self.env, self.buffer.cfg.data_env)
-
-    def learn(self, rollout: Batch, ctx: Context) -> Metrics:
+    def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Metrics:
         demos = self.draw(rollout)
-        self.batch = batch = self.addons.relabel(with_lines(rollout, self.replay(demos)))
-        self.clock.lap("sample")
-        learned: Any = self.agent.update(batch, ctx)
-        metrics, value = learned  # value: what the critic predicted for every row, [time, env + n]
-        metrics |= self.addons.update(batch, ctx)
+        rows = shown([self.buffer.restored(demo) for demo in demos], self.see)
+        metrics, value = self.learn(with_lines(rollout, rows), ctx)
+        assert value is not None  # what the critic predicted for every row, [time, env + n]
         num_envs = rollout["weight"].shape[1]
         self.refresh(demos, value[:, num_envs:].T.flatten())
-        self.track(rollout, value[:, :num_envs])
+        for demo, highest_value in self.episodes.ended(rollout, value[:, :num_envs]):
+            self.buffer.add(demo, highest_value)
         if (self.updates + 1) % self.buffer.cfg.save_every == 0:
-            self.exchange()
+            self.exchange.run()
         steps = sum(len(demo["reward"]) for demo in demos)
         num_demos = len(self.buffer.reward_demos)
         counts = {"loss/demo_steps": steps, "loss/reward_demos": num_demos, "loss/rho": self.buffer.rho}
@@ -94,30 +77,6 @@ class Demonstrations(OnPolicy):
                 demos.append(demo)
         return demos
 
-    def replay(self, demos: list[Demo]) -> Batch | None:
-        """Returns the rows of demonstrations, one after the other [steps, ...], or None if there are none.
-
-        The extras of add-ons are those of the current networks, as if they saw every demonstration from its start.
-        """
-        if not demos:
-            return None
-        rows = joined([transitions(self.buffer.restored(demo)) for demo in demos])
-        starts = rows["first"].nonzero().flatten()
-        demo = rows["first"].cumsum(0) - 1  # the demonstration of each row
-        time = torch.arange(len(demo), device=demo.device) - starts[demo]
-        lines = 1 << (len(starts) - 1).bit_length()  # few different numbers, because each is a shape to record
-        begin = torch.cat([starts, starts.new_zeros(lines - len(starts))])
-        carry: Batch = {"first": torch.ones_like(begin, dtype=torch.bool)}
-        seen: list[Batch] = []
-        for now in range(int(time.max()) + 1):
-            at = (begin + now).clamp(max=len(demo) - 1)  # rows after the end of a demonstration are left out below
-            _, extras = self.addons.see(index(rows["obs"], at), carry, explore=False)
-            if not extras:
-                return rows
-            seen.append(extras)
-            carry = carried(extras, torch.zeros_like(carry["first"]))
-        return rows | index(stack(seen), (time, demo))
-
     def refresh(self, demos: list[Demo], value: Tensor) -> None:
         """Updates the highest predicted values of replayed demonstrations.
 
@@ -127,43 +86,8 @@ class Demonstrations(OnPolicy):
         for demo, along in zip(demos, value[: sum(lengths)].split(lengths), strict=True):
             self.buffer.refresh(demo, float(along.max()))
 
-    def track(self, rollout: Batch, value: Tensor) -> None:
-        """Adds the episodes that ended to the buffer, and keeps the rows of running episodes; value: [time, env]."""
-        ended = rollout["terminated"] | rollout["truncated"]
-        kept = {key: dense(rollout[key]) for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
-        kept["value"] = value
-        for env, pieces in enumerate(self.open):
-            begin = 0
-            for end in (ended[:, env].nonzero().flatten() + 1).tolist():
-                pieces.append(index(kept, (slice(begin, end), env)))
-                rows = joined(pieces)
-                if (rows["weight"] > 0).all():  # a masked step interrupts the episode, so it is not a trajectory
-                    self.buffer.add(episode(rows), float(rows["value"].max()))
-                pieces.clear()
-                begin = end
-            if begin < len(ended):
-                pieces.append(index(kept, (slice(begin, None), env)))
-            # the first piece of a running episode may be part of a rollout; the others are whole rollouts
-            check_ends((len(pieces) - 1) * len(ended), self.env.spec)
-
-    def exchange(self) -> None:
-        """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""
-        cfg = self.buffer.cfg
-        best = self.buffer.best()
-        if cfg.save_to and best:
-            write(Path(cfg.save_to), best, self.env)
-        if not cfg.supplementary or not Path(cfg.supplementary).is_dir():
-            return
-        for folder in sorted(Path(cfg.supplementary).iterdir()):
-            if folder.name in self.read or not holds_demonstrations(folder):
-                continue
-            self.read.append(folder.name)
-            try:
-                for found in self.load("algo.buffer.supplementary", str(folder)):
-                    self.buffer.add_success(found | {"kind": "own"})
-            except ConfigError as error:  # a bad data set of another run must not end this run
-                logging.getLogger(__name__).warning("data set left out: %s", error)
-            self.buffer.evict()
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return super().get_extra_state() | {"open": self.open, "read": self.read, "digests": self.digests}
+    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
+        yield from super().saved()
+        yield self.episodes, ("open",)
+        yield self.exchange, ("read",)
+        yield self, ("digests",)

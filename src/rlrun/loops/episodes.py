@@ -7,29 +7,15 @@ Later episodes are discarded, but step counts and normaliser statistics include 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.collector import check_ends
-from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
+from rlrun.loops.episode_spans import EpisodeSpan, by_episode
 from rlrun.loops.onpolicy import OnPolicy
-from rlrun.nested import index
 from rlrun.settings import NonNegativeInt, PositiveInt, Scheduled, Size, config, register
 from rlrun.types import Batch
-
-
-@dataclass
-class EpisodeSpan:
-    """Locates an episode among the collected timesteps: environment `slot`, timesteps begin to end (exclusive)."""
-
-    slot: int
-    begin: int
-    end: int
-    done: bool = False
 
 
 @register("loop", "episodes")
@@ -49,36 +35,37 @@ class Episodes(OnPolicy):
 
     def shortest_rollout(self) -> tuple[str, int]:
         steps = int(self.cfg.min_steps or 0)
-        return f"algo.loop.min_steps={steps}", steps // self.env.spec.num_envs
+        return f"algo.loop.min_steps={steps}", steps // self.spec.num_envs
 
     def shorten_rollouts(self, transitions: int) -> float:
         return 1.0  # episodes are collected to their ends
 
-    def collect(self) -> Batch:
+    def collect_rollout(self) -> Batch:
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
-        rollout = Rollout(self.env.spec)
+        rollout = Rollout(self.spec)
         time = last_end = 0
         episodes: list[EpisodeSpan] = []
         selected: list[EpisodeSpan] = []
-        self.start(range(self.env.spec.num_envs), episodes, 0)
+        self.start_episodes(range(self.spec.num_envs), episodes, 0)
         while not selected:
             running = [episode for episode in episodes if not episode.done]
-            self.advance(rollout)
+            (step,) = self.collect()
+            rollout.add(step)
             time += 1
-            ended = self.carry["first"].tolist()  # where an episode has ended, the next observation is a first one
+            ended = (step["terminated"] | step["truncated"]).tolist()
             for episode in running:
                 episode.end = time
                 episode.done = ended[episode.slot]
             free = [episode.slot for episode in running if episode.done]
-            check_ends(time - last_end, self.env.spec)
+            check_ends(time - last_end, self.spec)
             if free:
                 last_end = time
                 selected = self.complete(episodes)
                 if not self.enough(episodes):
-                    self.start(free, episodes, time)
-        for stream in self.streams():
-            stream.join()
-        return by_episode(self.finish_rollout(rollout), selected)
+                    self.start_episodes(free, episodes, time)
+        self.join()
+        self.set_parameters()
+        return by_episode(rollout.batch(), selected)
 
     def enough(self, episodes: list[EpisodeSpan]) -> bool:
         """Returns whether these episodes reach both minimums."""
@@ -94,31 +81,13 @@ class Episodes(OnPolicy):
                 return episodes[:count]
         return []
 
-    def start(self, slots: Iterable[int], episodes: list[EpisodeSpan], begin: int) -> None:
+    def start_episodes(self, slots: Iterable[int], episodes: list[EpisodeSpan], begin: int) -> None:
         """Starts a new episode in each of the environments `slots`, and appends the new episodes to `episodes`.
 
         begin: timestep of the rollout at which the episodes start.
         """
-        rollout_index = self.updates + len(self.waiting)
-        seeds: dict[int, int] = {}
+        names: dict[int, str] = {}
         for slot in slots:
-            name = f"{rollout_index}.{len(episodes)}"
-            seeds[slot] = seed_for(self.seed, f"episode {name}") >> 32  # some environments accept only 31 bits
-            for stream in self.streams():
-                stream.split(slot, name)
+            names[slot] = f"{self.updates + len(self.waiting)}.{len(episodes)}"
             episodes.append(EpisodeSpan(slot, begin, begin))
-        self.obs = self.env.start(seeds)
-        first = self.carry["first"]
-        self.carry["first"] = first.index_fill(0, torch.tensor(list(seeds), device=first.device), True)
-
-    def streams(self) -> list[Stream]:
-        """Returns the random streams of the agent and the add-ons."""
-        return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
-
-
-def by_episode(batch: Batch, episodes: list[EpisodeSpan]) -> Batch:
-    """Regroups timesteps [time, env, ...] as [time, episode, ...]; padding repeats the last timestep of an episode."""
-    begin, end, slot = torch.tensor([[episode.begin, episode.end, episode.slot] for episode in episodes]).T
-    time = torch.arange(int((end - begin).max())).unsqueeze(-1) + begin
-    result: Batch = index(batch, (time.clamp(max=end - 1), slot))
-    return result | {"weight": result["weight"] * (time < end).to(result["weight"])}
+        self.start(names)

@@ -14,7 +14,7 @@ from rlrun.types import Metrics
 
 
 @register("loop", "hybrid")
-class Hybrid(Offline):
+class Hybrid(Offline, OffPolicy):
     """Trains any off-policy agent that learns from single transitions.
 
     The first `online_after` updates learn from data sets alone, and each counts as a step of the run. After that,
@@ -35,12 +35,12 @@ class Hybrid(Offline):
         reading = collected.reading
         if reading.sequence_length is not None or reading.num_next_steps:
             learner = f"algo={self.agent.registered}"
-            if self.addons.num_next_steps:
+            if any(other.num_next_steps for other in self.learners if other is not self.agent):
                 learner = "algo.representation"
             raise ConfigError(f"algo.loop=hybrid is not supported by {learner}, which learns from sequences")
         self.offline_updates = self.cfg.online_after
         seed = seed_for(self.seed, "recorded")
-        recorded = type(collected)(collected.cfg, collected.spec, reading, seed, self.env.device)
+        recorded = type(collected)(collected.cfg, collected.spec, reading, seed, self.device)
         self.buffer = Mixed(collected, recorded)
 
     @property
@@ -52,7 +52,7 @@ class Hybrid(Offline):
             return super().tick()
         return OffPolicy.tick(self)
 
-    def update(self) -> Metrics:
+    def learn_from_replay(self) -> Metrics:
         online_updates = self.updates - self.offline_updates
         self.buffer.online = online_updates >= 0 and online_updates % self.cfg.online_every == 0
-        return super().update()
+        return super().learn_from_replay()

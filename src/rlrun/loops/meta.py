@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlrun.core.collector import Acts
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.loops.adaptation import MetaAgent, MetaPolicy, collect_episodes
+from rlrun.loops.adaptation import MetaAgent, collect_episodes
 from rlrun.settings import Around, Size, config, register
-from rlrun.types import Batch, MetaBatch, Metrics
+from rlrun.types import Batch, MetaBatch, Metrics, Step
 
 
 @register("loop", "meta")
@@ -42,20 +43,24 @@ class Meta(Loop):
         self.start_tick()
         ctx = self.context()
         if self.cfg.new_tasks and self.updates:
-            self.env.draw_tasks()
+            self.draw_tasks()
         agent: Any = self.agent
         policy = agent.get_exploration_policy()
-        explored = self.collect(policy, agent.exploration_episodes)
-        adapted = self.collect(agent.adapt_policy(policy, explored), self.cfg.episodes)
+        explored = self.collect_rollout(policy, agent.exploration_episodes)
+        adapted = self.collect_rollout(agent.adapt_policy(policy, explored), self.cfg.episodes)
         batch: MetaBatch = {"explored": explored, "adapted": adapted}
-        self.batch = batch
         self.clock.lap("env")
         self.begin_update(ctx)
-        metrics: Any = self.agent.update(batch, ctx)
-        metrics |= self.addons.update(batch, ctx)
+        metrics, _ = self.update(batch, ctx)
         return self.count_update(metrics)
 
-    def collect(self, policy: MetaPolicy, count: int) -> Batch:
+    def collect_rollout(self, policy: Acts, count: int) -> Batch:
         """Returns a rollout of `count` episodes in every environment. The environments are reset first."""
+
+        def advance() -> Step:
+            (step,) = self.collect(policy=policy)
+            self.set_parameters()
+            return step
+
         self.begin()
-        return collect_episodes(policy, self.collector, count, self.receive)
+        return self.relabel(collect_episodes(advance, self.spec, count))

@@ -1,15 +1,16 @@
 """Offline loop: learns from data sets alone. The environment is used only for evaluation."""
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlrun.buffers.demo_lines import lines, shortened
 from rlrun.buffers.demos import Demo
 from rlrun.buffers.replay import Replay
-from rlrun.datasets.demonstrations import DataEnv, read
-from rlrun.datasets.folders import digests
+from rlrun.datasets.demonstrations import DataEnv
 from rlrun.errors import ConfigError
-from rlrun.loops.offpolicy import OffPolicy
+from rlrun.loops.data_sets import DataSets
+from rlrun.loops.replaying import Replaying
 from rlrun.nested import index
 from rlrun.settings import PositiveInt, Size, config, register
 from rlrun.types import Metrics
@@ -18,7 +19,7 @@ DATA = "algo.loop.data"
 
 
 @register("loop", "offline")
-class Offline(OffPolicy):
+class Offline(Replaying):
     """Fills the replay buffer from data sets, then updates the agent.
 
     Every update counts as a step of the run, because log rows, evaluations and snapshots are scheduled by steps.
@@ -36,10 +37,11 @@ class Offline(OffPolicy):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
+        self.data_sets = DataSets(self, self.cfg.data_env)
         why = None
         if self.agent.stores:
             why = "learns from extras that are stored with each action, and data sets hold none"
-        if self.addons.stores:
+        elif any(learner.stores for learner in self.learners):
             why = "learns from stored goals or hidden states, and data sets hold none"
         if self.agent.memory.stores:
             why = "learns from stored hidden states, and data sets hold none; set network.start=zero"
@@ -63,12 +65,12 @@ class Offline(OffPolicy):
     def tick(self) -> Metrics:
         self.start_tick()
         self.steps += 1
-        return self.update()
+        return self.learn_from_replay()
 
     def fill(self, buffer: Replay) -> None:
         """Stores the transitions of all data sets, num_envs at a time, and updates normalisers with them."""
         demos = self.read()
-        num_envs = self.env.spec.num_envs
+        num_envs = self.spec.num_envs
         steps = sum(len(demo["reward"]) for demo in demos)
         time = math.ceil(steps / num_envs)
         if time > buffer.ring.capacity:
@@ -77,7 +79,7 @@ class Offline(OffPolicy):
         for t in range(time):
             row = index(batch, t)
             step = row | {"following": row["next_obs"], "executed": row["action"]}
-            buffer.add(self.addons.on_step(step))
+            buffer.add(self.on_step(step))
 
     def read(self) -> list[Demo]:
         """Returns the demonstrations of all data sets, of each data set only the first `data_steps` transitions."""
@@ -88,9 +90,9 @@ class Offline(OffPolicy):
             names = [names]
         demos: list[Demo] = []
         for name in names:
-            self.digests |= digests(DATA, name)
-            demos += shortened(read(DATA, name, self.env, self.cfg.data_env), self.cfg.data_steps)
+            demos += shortened(self.data_sets.read(DATA, name), self.cfg.data_steps)
         return demos
 
-    def get_extra_state(self) -> dict[str, Any]:
-        return super().get_extra_state() | {"digests": self.digests}
+    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
+        yield from super().saved()
+        yield self, ("digests",)

@@ -4,16 +4,17 @@ The weights are constant while an iteration collects. When it ends, other enviro
 these go on with the new weights, and count in the iteration in which they end.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlrun.core.collector import check_ends
-from rlrun.loops.offpolicy import OffPolicy, ReplayConfig
+from rlrun.loops.replaying import ReplayConfig, Replaying
 from rlrun.settings import PositiveInt, Scheduled, config, register
 from rlrun.types import Events, Step
 
 
 @register("loop", "offpolicy_episodes")
-class OffPolicyEpisodes(OffPolicy):
+class OffPolicyEpisodes(Replaying):
     """Collects episodes until both minimums are reached, then does `updates_per_iteration` updates."""
 
     @config
@@ -28,19 +29,19 @@ class OffPolicyEpisodes(OffPolicy):
         self.iteration_rollouts = 0  # episodes that ended in this iteration
         self.called_for = 0  # updates of all iterations so far
 
-    def receive(self, step: Step, events: Events) -> Step:
+    def count(self, step: Step, events: Events) -> Step:
         """Counts a step, and ends the iteration if an episode has ended and both minimums are reached."""
-        counts = not self.filling and self.collected >= self.start_update  # the warm-up belongs to no iteration
-        step = super().receive(step, events)
+        counts = not self.is_filling and self.collected >= self.start_update  # the warm-up belongs to no iteration
+        step = super().count(step, events)
         if counts:
-            self.iteration_steps += self.env.spec.num_envs
+            self.iteration_steps += self.spec.num_envs
             done = (step["terminated"] | step["truncated"]) & (step["weight"] > 0)
             num_ended = int(done.sum())
             self.iteration_rollouts += num_ended
             if num_ended and self.enough():
                 self.end_iteration()
             if not self.iteration_rollouts:
-                check_ends(self.iteration_steps // self.env.spec.num_envs, self.env.spec)
+                check_ends(self.iteration_steps // self.spec.num_envs, self.spec)
         return step
 
     def enough(self) -> bool:
@@ -62,6 +63,6 @@ class OffPolicyEpisodes(OffPolicy):
         """The number of transitions that fill the empty buffer: at least a batch, and at most the capacity."""
         return min(max(super().warmup_steps, self.cfg.batch_size), self.buffer.capacity)
 
-    def get_extra_state(self) -> dict[str, Any]:
-        own = ("iteration_steps", "iteration_rollouts", "called_for")
-        return super().get_extra_state() | {name: getattr(self, name) for name in own}
+    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
+        yield from super().saved()
+        yield self, ("iteration_steps", "iteration_rollouts", "called_for")

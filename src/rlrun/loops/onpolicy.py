@@ -1,6 +1,7 @@
 """On-policy loop: collects a rollout with the current policy, learns from it in one update, and discards it."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class OnPolicy(Loop):
         setting, steps = self.shortest_rollout()
         if self.cfg.lag:
             setting += f", algo.loop.lag={self.cfg.lag}"
-        check_fits(setting, steps * (self.cfg.lag + 1), self.env.spec, self.env.device)
+        check_fits(setting, steps * (self.cfg.lag + 1), self.spec, self.device)
         self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
     def shortest_rollout(self) -> tuple[str, int]:
@@ -47,56 +48,46 @@ class OnPolicy(Loop):
 
     def first_update(self) -> tuple[str, int]:
         setting, steps = self.shortest_rollout()
-        return setting, steps * self.env.spec.num_envs
+        return setting, steps * self.spec.num_envs
 
     def shorten_rollouts(self, transitions: int) -> float:
         own = self.cfg.rollout_steps
-        steps = max(1, min(own, transitions // self.env.spec.num_envs))
+        steps = max(1, min(own, transitions // self.spec.num_envs))
         self.cfg = dataclasses.replace(self.cfg, rollout_steps=steps)
         return float(steps / own)
 
     def tick(self) -> Metrics:
         self.start_tick()
         ctx = self.context()  # progress before the rollout, so a schedule that ends at 0 is above 0 in the last update
-        self.waiting.append(self.collect())
+        self.waiting.append(self.collect_rollout())
         if len(self.waiting) <= self.cfg.lag:
             return {}
         self.begin_update(ctx)
-        metrics = self.learn(self.waiting.pop(0), ctx)
+        metrics = self.learn_from_rollout(self.waiting.pop(0), ctx)
         if self.cfg.lag:  # number of updates since the rollout was collected
             metrics["loss/lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
         return self.count_update(metrics)
 
-    def learn(self, rollout: Batch, ctx: Context) -> Metrics:
-        self.batch = batch = self.addons.relabel(rollout)
-        self.clock.lap("sample")
-        metrics: Any = self.agent.update(batch, ctx)
-        return metrics | self.addons.update(batch, ctx)
+    def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Metrics:
+        """Updates agent and add-ons, and returns their metrics."""
+        metrics, _ = self.learn(rollout, ctx)
+        return metrics
 
-    def collect(self) -> Batch:
-        """Returns one rollout [time, env, ...] of the current policy."""
-        rollout = Rollout(self.env.spec)
+    def collect_rollout(self) -> Batch:
+        """Returns one rollout [time, env, ...] of the current policy. Environment parameters change only after it."""
+        rollout = Rollout(self.spec)
         remaining = self.cfg.rollout_steps
         while remaining:
             block = min(BLOCK, remaining)
-            self.advance(rollout, block)
+            for step in self.collect(block):
+                rollout.add(step)
             remaining -= block
-        return self.finish_rollout(rollout)
-
-    def advance(self, rollout: Rollout, count: int = 1) -> None:
-        """Acts and steps `count` times, then counts these steps, passes them to the add-ons and adds them to the
-        rollout."""
-        found = [self.collector.advance() for _ in range(count)]
-        for step, events in found:
-            rollout.add(self.count(step, events))
-
-    def finish_rollout(self, rollout: Rollout) -> Batch:
-        """Returns a complete rollout as one batch [time, env, ...].
-
-        Sets scheduled parameters of environments, which are the same for all steps of a rollout.
-        """
         self.set_parameters()
         return rollout.batch()
+
+    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
+        yield from super().saved()
+        yield self, ("waiting",)
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"waiting": [packed(rollout) for rollout in self.waiting]}

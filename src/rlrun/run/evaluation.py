@@ -8,8 +8,9 @@ import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.collector import Acts
 from rlrun.envs.making.tasks import Task
-from rlrun.loops.adaptation import MetaAgent, MetaPolicy, adapted_policy
+from rlrun.loops.adaptation import MetaAgent, adapted_policy
 from rlrun.run.returns import components, score, shortfall, spread
 from rlrun.types import Batch, Objective, Return, carried
 
@@ -108,7 +109,7 @@ def episodes_per_env(episodes: int, num_envs: int) -> np.ndarray:
 
 @torch.no_grad()
 def play(
-    agent: Agent | MetaPolicy,
+    agent: Agent | Acts,
     addons: Addons,
     env: Any,
     episodes: int,

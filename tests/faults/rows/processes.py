@@ -110,19 +110,19 @@ def watch(board: Board) -> None:
 
     def build_watched(config: Any) -> Any:
         loop = build(config)
-        receive, tick = loop.receive, loop.tick
+        count, tick = loop.count, loop.tick
 
         def watched_tick() -> Any:
             if board["began"] < 0:
                 board["began"] = board["steps"] = loop.steps
             return tick()
 
-        def watched_receive(*args: Any) -> Any:
-            step = receive(*args)
+        def watched_count(*args: Any) -> Any:
+            step = count(*args)
             board["steps"] = loop.steps
             return step
 
-        loop.tick, loop.receive = watched_tick, watched_receive
+        loop.tick, loop.count = watched_tick, watched_count
         loop.agent.update = marked(loop.agent.update, board, "updating")
         return loop
 

@@ -216,6 +216,21 @@ def sampled(spec: Spec, obs: Obs, random: Stream, device: torch.device) -> Tenso
     return torch.cat([chosen, continuous.to(device)], -1)
 
 
+def zeros(spec: Spec, obs: Obs, device: torch.device) -> Tensor:
+    """Returns zeros for continuous actions, and the first legal choices, in the agent's units [num_envs, ...].
+
+    obs: the current observations, which may hold action masks.
+    """
+    space, num_envs = spec.action, spec.num_envs
+    if isinstance(space, spaces.Box):
+        return torch.zeros(num_envs, *space.shape, device=device)
+    chosen = uniform(space, num_envs, obs, device).mode()  # of equal probabilities, the first
+    if not isinstance(space, MixedSpace):
+        return chosen
+    continuous = torch.zeros(num_envs, *space.continuous.shape, device=device)
+    return torch.cat([chosen, continuous], -1)
+
+
 def _sampled_values(space: spaces.Box, num_envs: int, random: Stream) -> Tensor:
     if not space.is_bounded():
         return random.normal(num_envs, *space.shape)
