@@ -1,5 +1,6 @@
 """Tests on a CPU that the kernels of every algorithm meet the requirements of CUDA graphs."""
 
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -180,6 +181,20 @@ def test_results_of_one_replay_are_not_overwritten_by_the_next(monkeypatch: pyte
     assert kernel.tapes
     assert [out["sum"].item() for out in outs] == [2 * i for i in range(len(outs))]
     assert [out["rows"][1][0].tolist() for out in outs] == [[i + 1.0] * 2 for i in range(tape.CHECKED[-1] + 2)]
+
+
+def test_no_garbage_is_collected_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    collects: list[bool] = []
+
+    def watched(run: Callable[[], Any], generators: Iterable[torch.Generator]) -> Any:
+        collects.append(gc.isenabled())
+        return capture(run, generators)
+
+    monkeypatch.setattr(graphs, "capture", watched)
+    kernel = Graphed(lambda x: x * 2)
+    for _ in range(3):
+        kernel(torch.ones(2))
+    assert collects == [False] and gc.isenabled()
 
 
 def test_a_kernel_inside_a_kernel_is_part_of_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ parameters, moments and statistics never move, shapes are fixed, and nothing wai
 into the graph's own inputs. Outputs are cloned, so callers may hold references to them.
 """
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -40,7 +41,7 @@ class Graphed(Taped):
         graph_inputs = [tensor.clone() for tensor in inputs]
         remaining = iter(graph_inputs)
         graph_args, graph_kwargs = mapped((args, kwargs), lambda _: next(remaining))
-        with Recorder():  # while a recorder is active, kernels that this kernel calls run as written
+        with Recorder(), without_garbage_collection():  # in a recorder, kernels that this one calls run as written
             try:
                 replay, outputs = capture(lambda: self.method(*graph_args, **graph_kwargs), generators_of(calls))
             except RuntimeError as error:  # a failed capture leaves the device's generators unusable: the run must end
@@ -55,6 +56,18 @@ class Graphed(Taped):
             return mapped(outputs, torch.clone)
 
         return run
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Collects no garbage, which may hold graphs of earlier runs: destroying a graph breaks the capture of another."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager
