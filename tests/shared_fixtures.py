@@ -27,11 +27,14 @@ Values = dict[str, Any]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hides measurements and self-test verdicts of this machine from the tests."""
+def nothing_measured(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Hides measurements and self-test verdicts of this machine from the tests. All workers share the verdicts."""
+    cache = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        cache = cache.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(cache / "cache"))
         yield
 
 

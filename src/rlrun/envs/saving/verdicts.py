@@ -143,12 +143,11 @@ def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or _is_standard(path):
             continue
-        owner = _installation(module.__name__.partition(".")[0])
-        # modules such as torch.ops name a file that does not exist
-        if os.path.realpath(path) in owner.files or (owner.files and not os.path.exists(path)):
-            versions[owner.name] = owner.version
-        else:
+        owner = _owner(path, module.__name__.partition(".")[0])
+        if owner is None:
             files[os.path.abspath(path)] = _content(path)
+        else:
+            versions[owner.name] = owner.version
     return versions, files
 
 
@@ -216,6 +215,7 @@ class Installation(NamedTuple):
 
     name: str
     version: str
+    folder: str  # the real path of the folder that `files` are relative to
     files: frozenset[str]
 
 
@@ -228,16 +228,41 @@ def _version(name: str) -> str | None:
 
 
 @functools.cache
+def _owner(path: str, package: str) -> Installation | None:
+    """Returns the distribution that the file of a module belongs to, or None if no distribution lists it.
+
+    package: the first part of the module's name.
+    """
+    owner = _installation(package)
+    if not owner.files:
+        return None
+    real = os.path.join(_real_folder(os.path.dirname(path)), os.path.basename(path))
+    if os.path.islink(real):
+        real = os.path.realpath(real)
+    # modules such as torch.ops name a file that does not exist
+    if real.removeprefix(owner.folder) in owner.files or not os.path.exists(path):
+        return owner
+    return None
+
+
+@functools.cache
+def _real_folder(folder: str) -> str:
+    """Returns the real path of a folder, which hundreds of modules share."""
+    return os.path.realpath(folder)
+
+
+@functools.cache
 def _installation(package: str) -> Installation:
     """Returns the distribution with the name of a package; without files if no distribution has that name."""
     try:
         found = distribution(package)
     except (PackageNotFoundError, ValueError):
-        return Installation(package, "", frozenset())
+        return Installation(package, "", "", frozenset())
+    about = found.metadata
     listed = (found.read_text("RECORD") or "").splitlines()
-    root = os.path.realpath(str(found.locate_file("")))
-    files = frozenset(os.path.join(root, line.partition(",")[0]) for line in listed)
-    return Installation(found.name, found.version, files)
+    folder = os.path.join(os.path.realpath(str(found.locate_file(""))), "")
+    files = frozenset(line.partition(",")[0] for line in listed)
+    return Installation(about["Name"], about["Version"], folder, files)
 
 
 def _is_standard(path: str) -> bool:
