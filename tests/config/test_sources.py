@@ -78,6 +78,28 @@ def test_plugins_are_read_from_the_words(words, plugins):
     assert sources.named_plugins(words) == plugins
 
 
+def test_file_of_a_part_becomes_its_name_and_the_last_plug_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text('@register("algo", "mine")\nclass Mine:\n    pass\n')
+    words = ["+plugins=[a, b]", "algo='./mine.py',ppo", "env=./mine.py:Id", "run_dir=./mine.py"]
+    assert sources.by_name(words) == ["algo=mine,ppo", *words[2:], "plugins=[a,b,./mine.py]"]
+    (tmp_path / "a b.py").write_text((tmp_path / "mine.py").read_text())
+    assert sources.by_name(["algo=./a b.py"]) == ["algo=mine", "plugins=['./a b.py']"]
+
+
+@pytest.mark.parametrize(
+    ("header", "fault"),
+    [
+        ("# @package\n", "Expected header format: KEY VALUE, got '@package'"),
+        ("# @package algo net\n", "Too many components in '@package algo net'"),
+    ],
+)
+def test_package_line_in_another_form_is_refused(header, fault, tmp_path):
+    (tmp_path / "x.yaml").write_text(f"\n{header}a: 1\n")
+    with pytest.raises(ConfigError, match=f": {fault}$"):
+        sources.package(tmp_path / "x.yaml")
+
+
 def test_every_key_that_can_be_set_says_what_it_means():
     """Every key has a comment in some file, except names and learning rates."""
     notes = [

@@ -143,6 +143,7 @@ def test_an_environment_without_arguments_is_not_tried(monkeypatch: Any) -> None
         ("kwargs", {"xml_file": "/tmp/x.xml"}, "xml_file", "env.kwargs.xml_file=/tmp/x.xml"),
         ("kwargs", {"options": {"files": ["a", "../x"]}}, "options.files", "'env.kwargs.options.files=[a, ../x]'"),
         ("kwargs", {"files": {"/etc/passwd": 1}}, "files./etc/passwd", "env.kwargs.files./etc/passwd=1"),
+        ("kwargs", {"parts": [{"mesh": "a/b"}]}, "parts", "'env.kwargs.parts=[{mesh: a/b}]'"),
         ("eval_kwargs", {"model": "~x"}, "model", "'env.eval_kwargs.model=~x'"),
         ("kwargs", {"render_mode": "human"}, "render_mode", "env.kwargs.render_mode=human"),
         ("kwargs", {"env_id": "some.module:Id-v0"}, "env_id", "env.kwargs.env_id=some.module:Id-v0"),
@@ -159,7 +160,7 @@ def test_files_modules_and_windows_must_be_typed_again(section: str, values: Any
 
 def test_names_of_modules_have_identifiers_before_the_colon() -> None:
     assert names_module("module:Id-v0") and names_module("some.module:Id")
-    assert not any(map(names_module, ("Id-v0", "12:30", ":Id", "a b:c")))
+    assert not any(map(names_module, ("Id-v0", "12:30", "v1.5:Id", ":Id", "a b:c")))
 
 
 def test_names_of_files_are_paths_and_what_is_there(tmp_path: Path, monkeypatch: Any) -> None:

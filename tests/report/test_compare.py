@@ -8,7 +8,7 @@ from made_runs import make_run
 
 from rlrun.report.compare import BASELINE, compare, differences, joined, method, rivals
 from rlrun.report.runs import read
-from rlrun.report.tables import at_steps
+from rlrun.report.tables import at_steps, chances
 
 
 def test_runs_are_put_together_by_algorithm_and_environment(tmp_path: Path) -> None:
@@ -123,6 +123,7 @@ def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:
     # 10 to 13 against 9 to 12: wins 1 + 2 + 3 + 4 of 16, ties 3 halves
     assert (x, y, chance) == ("ppo", "ppo (baseline)", pytest.approx((10 + 3 / 2) / 16))
     assert low <= chance <= high
+    assert [row[2:] for row in chances(found).rows] == [["0.72", f"{low:.2f} to {high:.2f}", "no"]]
 
 
 def test_pairs_put_the_likelier_winner_first(tmp_path: Path) -> None:
@@ -130,6 +131,7 @@ def test_pairs_put_the_likelier_winner_first(tmp_path: Path) -> None:
     make_run(tmp_path / "b", {100: 2.0}, algo="sac")
     ((x, y, chance, ends),) = compare(read([tmp_path])[0]).pairs
     assert (x, y, chance) == ("sac", "ppo", 1.0) and np.isnan(ends).all()
+    assert chances(compare(read([tmp_path])[0])).rows == [["sac", "ppo", "", "too few runs", ""]]
 
 
 def test_steps_that_no_method_had_reached_make_no_row_unless_asked_for(tmp_path: Path) -> None:

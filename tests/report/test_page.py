@@ -21,6 +21,7 @@ from rlrun.cli.report import _remarks, build
 from rlrun.report import png
 from rlrun.report.compare import Cell, Comparison, Series
 from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, axis, draw, short
+from rlrun.report.names import shortened
 from rlrun.report.runs import StoredRun
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
@@ -110,6 +111,9 @@ def test_each_method_can_be_hidden(written: tuple[Path, str]) -> None:
         assert f"body:has(#m{place}:not(:checked)) .methods .m{place} {{ display: none }}" in style
         kinds = set(re.findall(rf'class="(\w+) (?:c{place} )?m{place}"', body))
         assert kinds >= {"band", "single", "mean", "line", "point", "bar", "runs", "name"}
+    looks = re.findall(r'<figure class="([^"]*)">', body)
+    assert looks == ["methods table", "methods", "methods table", "methods", "table"], "not pairs of methods"
+    assert re.search(r"<title>algo1: [\d.]+ \([\d.]+ to [\d.]+\)</title>", body)
 
 
 def contrast(one: str, other: str) -> float:
@@ -180,7 +184,8 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     build([str(tmp_path / "a")], {}, "").write(tmp_path / "one")
     text = (tmp_path / "one" / "index.html").read_text()
     Sound(text)
-    assert "too few runs" in text and ">nan<" not in text
+    assert "too few runs" in text and ">nan<" not in text and 'class="mean' not in text
+    assert ">steps/s</th>" in text and ">GPU</th>" not in text, "a column without values"
     make_run(tmp_path / "b" / "run", {}, status=None)
     build([str(tmp_path / "b")], {}, "").write(tmp_path / "none")
     text = (tmp_path / "none" / "index.html").read_text()
@@ -208,6 +213,7 @@ def test_control_characters_and_text_directions_are_replaced(tmp_path: Path) -> 
     build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
     assert not [letter for letter in text if letter != "\n" and not letter.isprintable()]
+    assert "\\u0007" not in text, "in the readings"
     for shown in ("a\ufffdb", "\ufffdgnp", "\ufffd[31m\ufffd"):
         assert shown in text and shown in (tmp_path / "out" / "runs.csv").read_text()
 
@@ -222,7 +228,7 @@ def test_one_evaluation_is_a_point_in_the_learning_curves(tmp_path: Path) -> Non
     assert marks["bar"].x.tolist() == [100, 100] and marks["bar"].y.tolist() == [10, 13]
     text = svg(panel, "Learning curves", lone=True)
     assert '<g class="point c0 m0"><use href="#k0" x="50%" y="50%"/></g>' in text
-    assert '<path class="runs c0 m0" d="M2000 ' in text and panel.x.low < 100 < panel.x.high
+    assert re.search(r'<path class="runs c0 m0" d="M2000 \d+h0"', text) and panel.x.low < 100 < panel.x.high
 
 
 def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
@@ -235,6 +241,9 @@ def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
     made.write(tmp_path / "out")
     top, _, _ = (tmp_path / "out" / "index.html").read_text().partition("<nav")
     assert f"<li>{line}</li>" in top
+    gammas = ", ".join(str(0.9 + seed / 100) for seed in range(5))
+    expected = {"method": "ppo", "environment": "CartPole-v1", "key": "algo.gamma", "values": gammas}
+    assert table(tmp_path / "out", "configs") == [expected]
     apart = build([str(tmp_path / "runs")], {"by": "algo.gamma"}, "")
     assert mixtures(apart.comparison) == []
 
@@ -317,6 +326,21 @@ def test_axes_have_round_ticks_that_can_be_told_apart(values: list[float], label
     assert list(found.labels) == labels
     assert found.low < min(values) and max(values) < found.high
     assert all(found.low <= tick <= found.high for tick in found.ticks)
+
+
+def test_figure_has_three_panels_in_a_row_and_labels_below_the_last() -> None:
+    panel = Panel("", [], axis([0, 1]), Axis(0, 1, (0.5,), ("half",)))
+    figure = png._figure(Picture("p", "", [panel] * 4, "x", "y"), ["ppo", "a" * 60])
+    assert [one.get_visible() for one in figure.axes] == [True] * 4 + [False] * 2
+    assert [one.get_xlabel() for one in figure.axes] == ["", "x", "x", "x", "", ""]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["half"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ppo", shortened("a" * 60)]
+    assert len(png._figure(Picture("p", "", [panel], "x"), ["ppo"]).axes) == 1
+
+
+def test_long_names_are_cut_in_the_middle() -> None:
+    assert shortened("a" * 20 + "b" * 20) == "a" * 20 + "b" * 20
+    assert shortened("a" * 30 + "b" * 30) == "a" * 26 + "…" + "b" * 13
 
 
 def test_tall_pictures_are_drawn_with_fewer_pixels(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ def test_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (run.state, run.host, run.faults) == ("done", "far", [])
     assert [row["step"] for row in run.rows] == [49, 50, 99, 100]
     assert (run.last("eval/return_mean"), run.most("train/return_mean")) == (2.0, 1.0)
+    run.meta["resumed"] = [{"host": "near"}]
+    assert run.host == "near"
+    run.meta["resumed"].append({})
+    assert run.host == "far", "if a resume recorded none"
 
 
 def test_run_states(tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ def test_a_row_holds_the_means_of_the_updates_since_the_last_row_and_the_speeds(
     run = Run(stride=4, total_steps=24, log_every=12)
     run.run()
     assert [row["loss/critic"] for row in run.rows] == [(4 + 12) / 2, 20.0]  # every other tick makes none
-    assert {"wall_s", "time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
+    assert {"time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
+    assert 0 < run.rows[0]["wall_s"] < run.rows[1]["wall_s"] < 1
 
 
 def test_restarts_are_logged_once() -> None:
@@ -236,8 +237,10 @@ def test_a_finished_run_is_done_without_a_tick() -> None:
     assert (run.updates, run.rows, run.saved) == (0, [], [])
 
 
-def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved() -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])  # of the environments; on a GPU only rows and snapshots look
+def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved(device: str) -> None:
     run = Run(stride=4, log_every=4, snapshot_every=4)
+    run.env.device = torch.device(device)
     run.optim.apply(torch.full((2,), float("nan")))
     with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; this optimiser has changed no weight since"):
         run.run()

@@ -7,11 +7,14 @@ import select
 import subprocess
 import sys
 import timeit
+from types import SimpleNamespace
 
 import pytest
 
 from rlrun.telemetry import Telemetry
+from rlrun.telemetry.live import Live
 from rlrun.telemetry.loggers import make_loggers
+from rlrun.telemetry.view import View
 
 CONSOLE = {"console": {}}
 
@@ -36,6 +39,7 @@ def test_console_lines_are_one_per_row_and_plain(tmp_path, capsys):
     telemetry.progress(10)
     telemetry.row({"step": 1000, "wall_s": 2.0, "train/return_mean": 12.25, "time/steps_per_s": 512.4})
     telemetry.row({"step": 10_000, "wall_s": 4.0, "eval/return_mean": 3456.7, "eval/return_std": 21.3})
+    assert telemetry.times == {"time/steps_per_s": 512.4}, "for the hint at the end"
     telemetry.message("snapshot step_000010000")
     telemetry.close({"status": "stopped", "step": 10_000, "wall_s": 64.0, "final_return": 3456.7})
     first, second, *rest = capsys.readouterr().out.splitlines()
@@ -97,11 +101,22 @@ def test_console_shows_a_panel_on_a_terminal(tmp_path, settings):
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written)
     assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]m", written)) == ("NO_COLOR" not in settings)
     assert ("╭" in text) == ("PYTHONIOENCODING" not in settings)
-    assert ":smile: [bold]" in text
-    *_, last = text.split(":smile: [bold]")
+    first, last = text.split(":smile: [bold]")
+    assert " of 100 steps" in first, "drawn at once"
+    assert {len(line) for line in re.findall("╭.*╮", text)} <= {80 - len("^C")}
     assert "100 of 100 steps" in last and "100.0%" in last and "best return 12.50 at step 20" in last
     assert "\x1b[?25h" in written.partition(" of ")[0]  # the cursor is visible at once, also after a sudden end
     assert text.count(" of 100 steps") < 12  # not one picture for each of a hundred ticks in some milliseconds
+
+
+def test_panel_moves_with_the_run_when_it_is_due(tmp_path):
+    view, drawn = View("sac", tmp_path, 100, []), []
+    surface = SimpleNamespace(is_due=True, draw=lambda _: drawn.append(view.step))
+    live = Live(view, surface)
+    live.progress(7)
+    surface.is_due = False
+    live.progress(8)
+    assert drawn == [7]
 
 
 def test_console_prints_lines_on_a_dumb_terminal(tmp_path):

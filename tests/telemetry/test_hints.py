@@ -52,6 +52,7 @@ def test_hint_names_the_bottleneck_and_a_setting(
         (["trainer.engine=compile"], 1.9, []),
         (["trainer.threads=2"], 2.1, ["trainer.engine=compile"]),
         (["trainer.threads=2"], 3.0, ["trainer.threads=1"]),
+        (["trainer.threads=1"], 3.0, ["trainer.engine=compile"]),
     ],
 )
 def test_hint_about_threads_depends_on_idle_cores(

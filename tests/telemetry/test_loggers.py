@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -88,6 +89,12 @@ def test_text_has_a_paragraph_for_every_row(tmp_path: Path) -> None:
     assert [text.partition("\n")[0] for text in paragraphs] == [f"step {step}" for step in range(1, 8)]
     assert [line.split() for line in paragraphs[-1].splitlines()[2:3]] == [["eval/return_mean", "7.000"]]
     assert "loss/critic" in paragraphs[0]
+
+
+def test_closed_loggers_leave_no_open_file(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    train(tmp_path, make_loggers({"csv": {}, "text": {}, "tensorboard": {}}), made(1, 2))
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_csv_holds_each_row_once_after_a_resume(tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ def test_media_are_shown_once_after_a_resume(tmp_path: Path) -> None:
     assert (found.min, found.max, found.num, sum(found.bucket)) == (0.0, 2.0, 4, 4)
 
 
+def test_board_of_a_running_run_is_on_disk(tmp_path: Path) -> None:
+    log = Telemetry(tmp_path, make_loggers({"tensorboard": {}}), "sac", 100, 0)
+    log.row({"step": 1, "wall_s": 0.5, "loss/x": 1.0})
+    assert board(tmp_path).Tags()["scalars"] == ["loss/x"]
+    log.media(1, "eval/view", Image(PIXELS))
+    assert board(tmp_path).Tags()["images"] == ["eval/view"]
+    log.close({})
+
+
 def test_media_after_the_step_of_a_resume_are_deleted(tmp_path: Path) -> None:
     train(tmp_path, 1, 3)
     assert [(medium.step, medium.name) for medium in kept(tmp_path, 2)] == [

@@ -1,12 +1,13 @@
 """The panel fits every width, with any subset of the values."""
 
 import io
+import math
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from rlrun.telemetry.formatting import clock, number
+from rlrun.telemetry.formatting import clock, memory, number, size
 from rlrun.telemetry.panel import PLAIN, UNICODE, panel
 from rlrun.telemetry.view import View
 
@@ -59,6 +60,17 @@ def test_panel_time_bar_is_proportional_to_shares():
     assert bar.count("u") == pytest.approx(2 * bar.count("e"), abs=1)
 
 
+def test_panel_aligns_sparklines_and_the_ends_of_lines():
+    lines = draw([ROW | {"step": 10, "eval/return_mean": 4337.0, "train/return_mean": 1.0}, ROW], 90)
+    assert lines[3].startswith("│  50,000 of") and lines[3].endswith("left -:--  │")
+    train, evaluation = lines[5:7]
+    assert train.index("▁▇") == evaluation.index("▇▁") == 26
+    assert (train[-11:-3], evaluation[-11:-3]) == ("episodes", "37 at 10")
+    train, evaluation = draw([ROW | {"step": step} for step in range(40)], 80)[5:7]
+    assert train.count("▄") == evaluation.count("▄") == 34, "the newest that fit"
+    assert train.endswith("▄      50 episodes  │")
+
+
 def test_panel_never_cuts_a_loss():
     losses = {f"loss/name{i}": 1234.0 for i in range(12)}
     (line,) = (line for line in draw([ROW | losses], 80) if "loss" in line)
@@ -79,11 +91,26 @@ def test_speed_and_time_left_follow_the_last_minute(monkeypatch):
         now[0] += 1
         view.move(view.step + 10)
     assert view.speed == pytest.approx(10)
+    assert view.left_s(0.5) == 2 * (100_000 - view.step)
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0.000"), (-0.5, "-0.500"), (12.345, "12.35"), (123.45, "123.5"), (-54321.9, "-54,322"), (1e-5, "1.00e-05")],
+    [
+        (0, "0.000"),
+        (-0.5, "-0.500"),
+        (12.345, "12.35"),
+        (123.45, "123.5"),
+        (-54321.9, "-54,322"),
+        (1e-5, "1.00e-05"),
+        (5e-4, "0.001"),
+        (9.9999, "10.000"),
+        (10, "10.00"),
+        (100, "100.0"),
+        (1000, "1,000"),
+        (99_999_999, "99,999,999"),
+        (1e8, "1.00e+08"),
+    ],
 )
 def test_number(value, text):
     assert number(value) == text
@@ -91,3 +118,10 @@ def test_number(value, text):
 
 def test_clock():
     assert [clock(s) for s in (None, 5.4, 3599.6, 90061)] == ["-:--", "0:05", "1:00:00", "1d 01:01:01"]
+    assert [clock(s) for s in (-0.1, math.nan, 1e10, 0)] == ["-:--", "-:--", "-:--", "0:00"]
+
+
+def test_sizes():
+    assert [memory(megabytes) for megabytes in (999, 1000, 1536)] == ["999 MB", "1.0 GB", "1.5 GB"]
+    sizes = [size(count) for count in (1023, 1536, 1024**2, 1.5 * 1024**3)]
+    assert sizes == ["1023 B", "1.5 kB", "1.0 MB", "1.5 GB"]

@@ -8,6 +8,7 @@ import json
 import shutil
 import struct
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -143,6 +144,7 @@ class FakeMLflow:
             self.server.configs[id] = dict(params)
         if metrics:
             assert len({metric.step for metric in metrics}) == 1
+            assert abs(metrics[0].timestamp / 1000 - time.time()) < 60, "milliseconds"
             row: Row = {metric.key: metric.value for metric in metrics}
             self.server.rows[id].append({"step": metrics[0].step, **row})
 
@@ -202,6 +204,7 @@ def test_rows_that_the_remote_run_lacks_are_sent_at_a_resume(tracker: Any, tmp_p
     train(run, {name: settings}, made(7, 8), from_step=6)
     assert list(server.rows.values()) == [made(1, 8)]
     other = tmp_path / "other"
+    train(other, {name: settings}, [])
     train(other, {name: settings}, made(1, 2))
     assert len(server.rows) == 2, "another run has a remote run of its own"
 

@@ -241,7 +241,6 @@ def supervise(
     keys = MetricKeys(run.metrics_format, config.algo["name"])
     log = open_log(config, run, loggers, keys, snapshot)
     status = "failed"
-    code = 1
     line = ""
     with Signals() as signals:
         callbacks = build_callbacks(config)
