@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import cache
+from itertools import islice, tee
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -399,8 +400,8 @@ def check_keys(algo: str, keys: Values, build: Build) -> None:
             train(loop, count)
             yield [*weights(loop), copy.deepcopy(loop.obs)]
 
-    plain = [*outcomes({})]
-    assert equal(plain, [*outcomes({})]), "this test needs runs that repeat"
+    plain, first = tee(outcomes({}))  # which trains no longer than the keys need
+    assert all(map(equal, islice(first, 2), outcomes({}))), "this test needs runs that repeat"
     dead = set()
     for key, value in keys.items():
         changed = {key: another(algo, key, value)}
@@ -410,7 +411,9 @@ def check_keys(algo: str, keys: Values, build: Build) -> None:
             continue
         given = GIVEN.get(key, {})
         given = {needed: setting for needed, setting in given.items() if lookup(needed, toy(algo)) is not ABSENT}
-        before = outcomes(given) if given else plain
+        plain, before = tee(plain)
+        if given:
+            before = outcomes(given)
         if all(map(equal, before, outcomes(given | changed))):
             dead.add(f"{algo}: {key}")
     assert dead == {listed for listed in NOT_LIVE if listed in {f"{algo}: {key}" for key in keys}}

@@ -93,9 +93,22 @@ def learned(build: Build, algo: str, probe: str, continuous: bool) -> Agent:
     return train(build(put(values, changes | {"env.kwargs": {"continuous": continuous}})), updates).agent
 
 
-# one value for all states is part of the values of ProbeObservation
-@pytest.mark.parametrize("probe", [pytest.param("ProbeConstant", marks=pytest.mark.full), *[*KNOWN][1:]])
-@pytest.mark.parametrize("algo", CRITICS)
+# TruncationTrap has two states with different values, of which one is discounted, and so has what the probes before
+# TerminationTrap are about. It does not say which of them fails; one agent of each loop and action space does.
+TRAPS = ("TerminationTrap", "TruncationTrap")
+PLAIN = ("ppo", "dqn", "sac")
+
+
+def marks(algo: str, probe: str) -> list[pytest.MarkDecorator]:
+    if probe in TRAPS or (algo in PLAIN and probe != "ProbeConstant"):
+        return []
+    return [pytest.mark.full]
+
+
+@pytest.mark.parametrize(
+    ("algo", "probe"),
+    [pytest.param(algo, probe, marks=marks(algo, probe)) for algo in CRITICS for probe in KNOWN],
+)
 def test_critics_find_the_known_values(algo: str, probe: str, build: Build) -> None:
     agent = learned(build, algo, probe, continuous=algo in CONTINUOUS)
     states = torch.tensor([[state] for state in KNOWN[probe]])
