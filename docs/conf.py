@@ -1,11 +1,14 @@
 """Settings of the documentation site. `./scripts/docs` builds it."""
 
+import gc
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 from rlrun import __version__
+
+gc.disable()  # it would visit the nodes of all pages again and again, a seventh of the time of a build
 
 project = "rlrun"
 author = "the rlrun authors"
