@@ -31,6 +31,6 @@ def test_notebook_trains_plots_loads_acts_and_evaluates(tmp_path: Path, monkeypa
     text = "\n".join(shown)
     assert "final return" in text and "image/png" in text and "Evaluation(return_mean=" in text
     panels = [output["data"]["text/html"] for output in cells[0].outputs if "text/html" in output.get("data", {})]
-    assert len(panels) == 1 and "steps/s" in panels[0], "the progress is one panel, updated in place"
+    assert len(panels) == 1 and "100.0%" in panels[0], "the progress is one panel, updated in place"
     assert "resumed from step" in text and "metrics.jsonl" in text
     nbformat.write(book, tmp_path / "executed.ipynb")

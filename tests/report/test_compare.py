@@ -119,6 +119,11 @@ def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:
     found = joined(compare(mine), compare(theirs, suffix=BASELINE))
     assert found.methods == ["ppo", "ppo (baseline)", "sac"]
     assert rivals(found) == [("ppo", "ppo (baseline)")]
+    (only_sac,) = read([tmp_path / "mine" / "sac"])[0]
+    others = joined(compare(mine[:1]), compare([only_sac], suffix=BASELINE))
+    every = joined(others, compare([only_sac]))
+    assert rivals(others) == [("ppo", "sac (baseline)")]
+    assert rivals(every) == [("sac", "sac (baseline)")]
     ((x, y, chance, (low, high)),) = found.pairs
     # 10 to 13 against 9 to 12: wins 1 + 2 + 3 + 4 of 16, ties 3 halves
     assert (x, y, chance) == ("ppo", "ppo (baseline)", pytest.approx((10 + 3 / 2) / 16))

@@ -186,6 +186,7 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     Sound(text)
     assert "too few runs" in text and ">nan<" not in text and 'class="mean' not in text
     assert ">steps/s</th>" in text and ">GPU</th>" not in text, "a column without values"
+    assert {path.stem for path in (tmp_path / "one").glob("*.png")} == {"curves", "final"}
     make_run(tmp_path / "b" / "run", {}, status=None)
     build([str(tmp_path / "b")], {}, "").write(tmp_path / "none")
     text = (tmp_path / "none" / "index.html").read_text()

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -169,13 +168,18 @@ def test_interrupted_evaluation_raises() -> None:
 
 
 @pytest.mark.parametrize("algo", ["sac", "ppo", "cem"])
-def test_evaluation_changes_nothing_of_the_run(algo: str, build: Callable[..., Loop], tmp_path: Path) -> None:
+def test_evaluation_changes_nothing_of_the_run(
+    algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
     normalize = "obs" if algo == "cem" else "both"
     values = toy(algo, **{"env.normalize.kind": normalize, "trainer.eval_episodes": 2, "trainer.eval_max_steps": 30})
     loop = train(build(values), 1)
     trainer = make_trainer(run_config(values), loop, None, None, Signals(), Recorded("", ""))  # type: ignore[arg-type]
     before, generator, numpy_state = copy.deepcopy(loop.state_dict()), torch.get_rng_state(), np.random.get_state()[1]
+    received: list[dict[str, float]] = []
+    monkeypatch.setattr(loop.addons, "on_evaluation", received.append)
     first, second, elsewhere = trainer.evaluate(64), trainer.evaluate(64), trainer.evaluate(128)
+    assert received == [first, second, elsewhere]
     assert first == second, "an evaluation starts from nothing but the seed and the step"
     assert algo != "sac" or first != elsewhere, "evaluations at other steps play other episodes"
     after = loop.state_dict()

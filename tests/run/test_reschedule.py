@@ -145,6 +145,13 @@ def test_new_values_of_scheduled_numbers_become_points() -> None:
     assert found["algo.schedule"]["entropy.ent_coef"] == {"piecewise": {"values": [0.5], "at": [300]}}
 
 
+def test_setting_that_was_no_number_gets_no_schedule() -> None:
+    values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
+    assert values["algo"]["advantage"]["value_lambda"] is None
+    words = {"algo.advantage.value_lambda": 0.9}
+    assert rescheduled(values, words, 300) == words, "for `stored_config` to refuse"
+
+
 def test_a_second_change_at_one_step_replaces_the_first() -> None:
     values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
     for clip_range in (0.1, 0.3):  # as when a run is resumed twice from one snapshot

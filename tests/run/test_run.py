@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,12 +10,16 @@ from safetensors.torch import save_file
 from toys import Values, equal, put, toy, train, weights
 
 import rlrun
+from rlrun.config.resumable import Recorded
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
+from rlrun.envs.saving.verdicts import Verdict
+from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
 from rlrun.run.checkpointer import rings
-from rlrun.run.lifecycle import build_new
+from rlrun.run.lifecycle import announcements, build_new, make_trainer
+from rlrun.run.signals import Signals
 from rlrun.run.weights import load_part, warm_start
 from rlrun.snapshot.store import Store, step_name
 
@@ -189,6 +194,45 @@ def test_a_run_keeps_the_snapshots_of_its_archive(tmp_path: Path) -> None:
     run = rlrun.train(*words, run_dir=str(tmp_path / "run"))
     steps = {name for name in Store(run.path).names() if name != "best"}
     assert steps == {step_name(step) for step in (10, 20, 30)}
+
+
+def test_environments_are_closed_when_a_run_ends_and_when_it_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: set[VectorEnv] = set()
+    closed: set[VectorEnv] = set()
+    construct, close = VectorEnv.__init__, VectorEnv.close
+
+    def constructing(env: VectorEnv, *given: Any, **named: Any) -> None:
+        construct(env, *given, **named)
+        made.add(env)
+
+    def closing(env: VectorEnv) -> None:
+        closed.add(env)
+        close(env)
+
+    monkeypatch.setattr(VectorEnv, "__init__", constructing)
+    monkeypatch.setattr(VectorEnv, "close", closing)
+    words = ["algo=ppo", "env=CartPole", "preset=none", "logger=[]", "env.num_envs=1", "algo.loop.rollout_steps=4"]
+    words += ["algo.minibatch_size=4", "trainer.total_steps=4", "trainer.eval_episodes=1", "trainer.eval_max_steps=2"]
+    rlrun.train(*words, run_dir=str(tmp_path / "run"))
+    assert made and made == closed
+    count = len(made)
+    with pytest.raises(ConfigError, match="not a run with a snapshot"):
+        rlrun.train(*words, f"init_from={tmp_path / 'none'}", run_dir=str(tmp_path / "other"))
+    assert len(made) > count and made == closed
+
+
+def test_environment_that_ignores_its_seed_is_announced(build: Build) -> None:
+    values = toy("ppo")
+    loop = build(values)
+    loop.env.verdict = Verdict(
+        about=None, method="native", reason="", unrepeatable="equal seeds do not give equal runs", masked=None,
+        gave_up_s=None, versions={}, files={},
+    )  # fmt: skip
+    config = run_config(values)
+    trainer = make_trainer(config, loop, None, None, Signals(), Recorded("", ""))  # type: ignore[arg-type]
+    assert f"env {loop.env.name}: equal seeds do not give equal runs" in [*announcements(config, trainer)]
 
 
 def test_values_out_of_range_are_reported_together() -> None:

@@ -13,7 +13,7 @@ from rlrun.config.schema import StopWhenConfig, TrainerConfig
 from rlrun.core.accumulator import Accumulator
 from rlrun.core.clock import Clock
 from rlrun.core.state import Optim
-from rlrun.errors import RunError
+from rlrun.errors import RunError, SnapshotError
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
 from rlrun.run.trainer import Trainer, is_due, learning_rate_name
@@ -245,6 +245,16 @@ def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved(devic
     with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; this optimiser has changed no weight since"):
         run.run()
     assert not run.saved and not run.rows
+
+
+def test_failed_write_of_the_last_snapshot_is_raised() -> None:
+    class Full(Run):
+        def wait(self) -> None:
+            if self.saved:
+                raise SnapshotError("no space left")
+
+    with pytest.raises(SnapshotError, match="no space left"):
+        Full(stride=4, total_steps=8).run()
 
 
 def test_interrupted_evaluation_is_repeated_after_the_resume() -> None:

@@ -30,6 +30,7 @@ for step in range(1, 101):
         telemetry.row({"step": step, "wall_s": 1.0, "eval/return_mean": 12.5, "eval/return_std": 0.25})
 telemetry.message("snapshot ü :smile: [bold]")
 telemetry.close({"status": "done", "step": 100, "best_return": 12.5, "best_step": 20})
+print("after the run", flush=True)
 print("alive", file=sys.stderr)
 """
 
@@ -67,7 +68,7 @@ def run(tmp_path, **settings):
 def test_console_writes_no_control_codes_to_a_pipe(tmp_path, settings):
     done = subprocess.run(**run(tmp_path, **settings), capture_output=True, check=True)
     assert b"\x1b" not in done.stdout
-    assert done.stdout.count(b"\n") == 5 + 1 + 3
+    assert done.stdout.count(b"\n") == 5 + 1 + 3 + 1
     assert (b"+/-" if settings.get("PYTHONIOENCODING") else "±".encode()) in done.stdout
 
 

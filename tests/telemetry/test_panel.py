@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rlrun.telemetry.formatting import clock, memory, number, size
-from rlrun.telemetry.panel import PLAIN, UNICODE, panel
+from rlrun.telemetry.panel import PLAIN, UNICODE, aligned, panel
 from rlrun.telemetry.view import View
 
 ROW = {
@@ -76,6 +76,13 @@ def test_panel_never_cuts_a_loss():
     (line,) = (line for line in draw([ROW | losses], 80) if "loss" in line)
     words = line.strip("│ ").split()[1:]
     assert len(words) % 2 == 0 and set(words[5::2]) == {"1,234"}
+
+
+def test_table_of_a_panel_has_no_empty_columns_and_styles_cells_by_their_text():
+    table = [["run", "state", "note"], ["a", "failed", ""], ["bc", "done", ""]]
+    header, first, second = aligned(table, {"failed": "red"})
+    assert [line.plain for line in (header, first, second)] == ["run  state   ", "a    failed  ", "bc   done    "]
+    assert [span.style for span in (*header.spans, *first.spans, *second.spans)] == ["dim", "dim", "red"]
 
 
 def test_speed_and_time_left_follow_the_last_minute(monkeypatch):

@@ -16,11 +16,8 @@ PAGE = f'<pre style="{FONT}">{{code}}</pre>'
 
 
 def in_notebook() -> bool:
-    """Returns whether a Jupyter kernel runs this process. Does not import IPython."""
-    ipython = sys.modules.get("IPython")
-    if ipython is None:
-        return False
-    return type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+    """Returns whether a Jupyter kernel runs this process, which has imported IPython."""
+    return type(sys.modules["IPython"].get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
 class CellOutput:
