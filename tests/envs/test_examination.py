@@ -11,9 +11,11 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import breaking
+import numpy as np
 import pytest
 import torch
 from conftest import env_config
@@ -378,3 +380,16 @@ def test_workers_take_no_module_from_the_current_folder_and_do_not_run_the_scrip
     run = run_python(program, "train", *quiet, *words, cwd=here)
     assert (*run.communicate(timeout=60), run.returncode) == ("once\n", "", 0)
     assert not (tmp_path / "taken").exists()
+
+
+def test_verdicts_depend_on_files_that_no_distribution_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, link = tmp_path / "own.py", tmp_path / "link.py"
+    own.touch()
+    link.symlink_to(np.__file__)
+    for path in (own, link):
+        module = ModuleType(f"numpy.{path.stem}")
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    versions, files = verdicts.needs({})
+    assert str(own) in files and str(link) not in files
+    assert versions["numpy"] == np.__version__
