@@ -313,3 +313,12 @@ def test_metrics_are_a_data_frame_if_pandas_is_installed(tmp_path: Path, monkeyp
     monkeypatch.undo()
     assert isinstance(run.metrics, pandas.DataFrame)
     assert run.metrics.index[-1] == 60 and run.metrics["eval/return_mean"].iloc[-1] == run.rows[-1]["eval/return_mean"]
+
+
+def test_rows_with_too_many_different_keys_are_refused_as_a_data_frame(tmp_path, monkeypatch):
+    pytest.importorskip("pandas")
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {i}, "k{i}": 1}}\n' for i in range(30)))
+    assert rlrun.Run(tmp_path).metrics.shape == (30, 30)
+    monkeypatch.setattr("rlrun.python.CELLS", 900)
+    with pytest.raises(ConfigError, match=r"30 rows with 31 different keys do not fit into a data frame; read `rows`"):
+        _ = rlrun.Run(tmp_path).metrics

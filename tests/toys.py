@@ -82,7 +82,9 @@ CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_b
 LAGRANGIAN = ("sac_lagrangian", "ppo_lagrangian")
 OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXTUAL, "LinearBandit")
 OWN_ENVS |= dict.fromkeys(LAGRANGIAN, "PointRun")
-OWN_ENVS |= {"bc": "Pendulum"}
+OWN_ENVS |= {"bc": "Pendulum", "classifier": "dataset_bandit"}
+# what an environment needs besides its name
+ENV_WORDS = {"dataset_bandit": (f"env.kwargs.path={Path(__file__).parent / 'three_classes.csv'}",)}
 
 # Small sizes by the last name of a key, for all algorithms that have it, or by the full path. Learning rates are high
 # so that differences are visible after few updates.
@@ -151,7 +153,8 @@ def _composed(algo: str) -> Values:
     faults = []
     for env in (OWN_ENVS[algo],) if algo in OWN_ENVS else ENVS:
         try:
-            values = jobs([f"algo={algo}", f"env={env}", "preset=none"])[0].values
+            words = [f"algo={algo}", f"env={env}", "preset=none", *ENV_WORDS.get(env, ())]
+            values = jobs(words)[0].values
             known = dict(leaves(values))
             values = put(values, small(known) | {"trainer.engine": "eager"})  # a recording would not pay
             build_loop(run_config(values)).env.close()

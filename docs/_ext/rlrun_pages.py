@@ -50,6 +50,7 @@ FAMILIES = {  # folder in agents/ -> title
     "meta": "Meta-learning",
     "model_based": "Planning in a learned model",
     "particles": "Particles",
+    "supervised": "Supervised",
 }
 ENVS = {  # an environment for algorithms without a stored result, by family or name
     "actor_critic": "Pendulum",
@@ -61,6 +62,7 @@ ENVS = {  # an environment for algorithms without a stored result, by family or 
     "imitation": "Pendulum",
     "meta": "PointGoal",
     "model_based": "CartPole",
+    "supervised": "Digits",
     "diayn": "PointGoal",
     "dyna_q": "DynaMaze",
     "tabular_planning": "DynaMaze",

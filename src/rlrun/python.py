@@ -25,6 +25,8 @@ from rlrun.rundir import METRICS, RunDir
 from rlrun.settings import registry
 from rlrun.telemetry.metrics import read_rows
 
+CELLS = 100_000_000  # of a data frame of metrics, which need about 2 GiB
+
 __all__ = ["Evaluation", "Policy", "Run", "evaluate", "load", "train"]
 
 
@@ -51,7 +53,10 @@ class Run:
 
     @property
     def metrics(self) -> Any:
-        """The rows of metrics.jsonl as a pandas data frame indexed by `step`, or as `rows` if pandas is missing."""
+        """The rows of metrics.jsonl as a pandas data frame indexed by `step`, or as `rows` if pandas is missing.
+
+        Raises ConfigError if a frame of all keys would have more than `CELLS` cells.
+        """
         if find_spec("pandas") is None:
             return self.rows
         import pandas
@@ -59,6 +64,10 @@ class Run:
         rows = self.rows
         if not rows:
             return pandas.DataFrame(columns=["step"]).set_index("step")
+        keys = len(set().union(*rows))
+        if len(rows) * keys > CELLS:
+            why = f"{len(rows):,} rows with {keys:,} different keys do not fit into a data frame; read `rows`"
+            raise ConfigError(f"{self.path / METRICS}: {why}")
         return pandas.DataFrame(rows).set_index("step")
 
     def resume(self, *words: str, env: object = None, **changes: object) -> "Run":

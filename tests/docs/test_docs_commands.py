@@ -58,7 +58,7 @@ NEEDS = {  # packages that a command needs, by a part of it
     "minatar:": "minatar", "highway_env:": "highway_env", "shimmy:": "shimmy", "mo_gymnasium:": "mo_gymnasium",
     "submit=slurm": "submitit", "env=ALE": "ale_py", "video=": "imageio_ffmpeg",
     "record=": "minari", "export RUN": "onnx", "export runs/sac-HalfCheetah/<run>": "onnx",
-} | dict.fromkeys(DATA_SETS, "minari")  # fmt: skip
+} | dict.fromkeys(DATA_SETS, "minari") | {"env=Digits": "sklearn"}  # fmt: skip
 WHOLE_SWEEP = "sweep algo=sac env=Pendulum trainer=quick"  # the others are planned only; the reader has one more
 pytestmark = pytest.mark.usefixtures("forks")
 UNREAD = ROOT / "CHANGELOG.md"  # has commands of the past

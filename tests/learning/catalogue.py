@@ -4,6 +4,7 @@ FLAVOURS = "agents/test_policy_flavours.py"
 
 # Algorithms without a tested preset, and the test of what they learn.
 ELSEWHERE = {
+    "classifier": "agents/test_classifier.py::test_digits_that_were_held_out_are_recognised",
     "continuous_sarsa": "agents/test_continuous_sarsa.py::test_continuous_sarsa_improves_on_pendulum_in_both_loops",
     "mdq": "agents/test_mdq.py::test_mdq_finds_the_global_maximum_of_a_multimodal_bandit_and_sac_a_local_one",
     "oac": "agents/test_oac.py::test_oac_visits_more_than_sac_while_no_reward_is_found",

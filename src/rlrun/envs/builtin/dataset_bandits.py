@@ -5,10 +5,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from rlrun.envs.builtin.bandits import OneStep
-from rlrun.envs.builtin.tables import load
+from rlrun.envs.builtin.tables import load, part_of
 from rlrun.envs.making.downloads import fetched
 from rlrun.envs.saving.state import Tree
 from rlrun.errors import ConfigError
@@ -16,7 +16,10 @@ from rlrun.types import Info
 
 
 class DatasetBandit(OneStep):
-    """The reward is 1 if the action is the class of the row, else 0. Rows are shuffled for each pass over the table."""
+    """The reward is 1 if the action is the class of the row, else 0. Rows are shuffled for each pass over the table.
+
+    Reports the class of the row as `label`.
+    """
 
     def __init__(
         self,
@@ -30,17 +33,21 @@ class DatasetBandit(OneStep):
         separator: str | None = ",",
         drop: Sequence[str | int] | str | int = (),
         missing: str | float | None = None,
+        held_out: float = 0.0,
+        part: str = "train",
         normalize: bool = True,
     ):
         named, file = _file(path, download, force_download, source)
         if isinstance(drop, str | int):
             drop = [drop]
         try:
-            self.table = load(
+            table = load(
                 file, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize
             )
         except ValueError as error:
             raise ConfigError(f"{named}: {error}") from None
+        self.table = part_of(table, held_out, part)
+        self.reports = {"label": Discrete(len(table.classes))}
         self.digests: dict[str, str] = {}  # `key=value` -> SHA-256 of that file, for VectorEnv
         if self.table.sha256:
             self.digests[named] = self.table.sha256
@@ -70,6 +77,11 @@ class DatasetBandit(OneStep):
     def shuffle(self, seed: int) -> None:
         self.order_seed, self.next = seed, 0
         self.order = np.random.default_rng(seed).permutation(len(self.table.labels))
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
+        label = self.table.labels[self.rows]
+        obs, reward, terminated, truncated, info = super().step(actions)
+        return obs, reward, terminated, truncated, info | {"reports": {"label": label}}
 
     def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         right = actions == self.table.labels[self.rows]

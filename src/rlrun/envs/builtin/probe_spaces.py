@@ -49,7 +49,7 @@ class Spaces(gym.Env):
     a Box of integers 1 and 2. In a Box the reward is 1 minus the mean distance from the right action, each at most 1.
     The reward of a Tuple or Dict is the mean over its parts. masks: "info" or "obs", where an action mask is given, or
     None. The mask forbids some of the wrong actions; a forbidden action raises ValueError. reward: with "vector", the
-    rewards are the reward and 1 minus the reward.
+    rewards are the reward and 1 minus the reward. The right choice of a Discrete action is reported as `label`, from 0.
     """
 
     def __init__(
@@ -61,6 +61,9 @@ class Spaces(gym.Env):
         if masks == "obs":
             size = sum(int(sum(_sizes(space))) for _, space in leaves(self.action_space))
             self.observation_space = Dict({"seen": self.shown, MASK: Box(0, 1, (size,), np.int8)})
+        self.reports: dict[str, Space] = {}
+        if isinstance(self.action_space, Discrete):
+            self.reports = {"label": Discrete(int(self.action_space.n))}
         self.bit = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
@@ -77,7 +80,10 @@ class Spaces(gym.Env):
         reward: Any = 1.0 - wrong
         if self.reward_space is not None:
             reward = np.array([1.0 - wrong, wrong])
+        label = self.bit
         obs, info = self._begin()
+        if self.reports:
+            info["label"] = label
         return obs, reward, True, False, info
 
     def _begin(self) -> tuple[object, Info]:

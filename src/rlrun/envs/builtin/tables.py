@@ -19,6 +19,7 @@ import numpy as np
 from rlrun import memory
 from rlrun.data_files import open_data
 from rlrun.envs.making.unix_compress import MAGIC, CompressFile, CompressFileError
+from rlrun.errors import ConfigError
 
 SKLEARN = "sklearn:"
 SETS = ("wine", "digits", "breast_cancer", "iris")  # the tables of scikit-learn that have classes
@@ -71,6 +72,23 @@ class Rows:
         if self.names:
             return repr(self.names[index])
         return str(index)
+
+
+def part_of(table: DataTable, held_out: float, part: str) -> DataTable:
+    """Returns the rows of a table for training, or those that are held out, in the order of the table.
+
+    Raises ConfigError if a value is not possible, or if the part has no rows.
+    """
+    if isinstance(held_out, bool) or not isinstance(held_out, int | float) or not 0 <= held_out < 1:
+        raise ConfigError(f"env.kwargs.held_out={held_out}: must be at least 0 and less than 1")
+    if part not in ("train", "test"):
+        raise ConfigError(f"env.kwargs.part={part}: must be train or test")
+    order = np.random.default_rng(0).permutation(len(table.labels))
+    count = round(held_out * len(order))
+    rows = np.sort(order[:count] if part == "test" else order[count:])
+    if not len(rows):
+        raise ConfigError(f"env.kwargs.part={part}: has no rows with env.kwargs.held_out={held_out}")
+    return table._replace(features=table.features[rows], labels=table.labels[rows])
 
 
 @lru_cache(maxsize=2)  # each evaluation makes new environments; its table may differ from that of training

@@ -3,6 +3,7 @@
 Each adapter takes one vector step and returns a `Raw`.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -39,7 +40,7 @@ class Raw(NamedTuple):
     logged: list[tuple[str, float]] | None = None  # names and values that environments logged
     continues: np.ndarray | None = None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
     own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
-    reports: dict[str, list[object]] | None = None  # name -> a value for each environment, or None
+    reports: Mapping[str, Sequence[object] | np.ndarray] | None = None  # name -> a value for each row, or None
     n_steps: np.ndarray | None = None  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
     drawn_rewards: np.ndarray | None = None  # [num_envs, ...]: reward of one of these steps, drawn uniformly
 
@@ -89,11 +90,12 @@ class Disabled(SameStep):
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
         ended = terminated | truncated
-        if not ended.any():
-            return Raw(obs, reward, terminated, truncated, None, None, success=success(infos))
-        final = copied(obs)
-        obs, _ = self.venv.reset(options={"reset_mask": ended})
-        return Raw(obs, reward, terminated, truncated, final, None, success=success(infos))
+        final = None
+        if ended.any():
+            final = copied(obs)
+            obs, _ = self.venv.reset(options={"reset_mask": ended})
+        values, reports = success(infos), infos.get("reports")
+        return Raw(obs, reward, terminated, truncated, final, None, success=values, reports=reports)
 
 
 class NextStep(SameStep):
@@ -125,8 +127,17 @@ class NextStep(SameStep):
         if was_reset.any():
             weight = (~was_reset).astype(np.float32)
             truncated = truncated | was_reset
-        continues = infos.get(CONTINUES)
-        return Raw(obs, reward, terminated, truncated, None, weight, success=success(infos), continues=continues)
+        return Raw(
+            obs,
+            reward,
+            terminated,
+            truncated,
+            None,
+            weight,
+            success=success(infos),
+            continues=infos.get(CONTINUES),
+            reports=infos.get("reports"),
+        )
 
 
 ADAPTERS = {

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector import VectorEnv
 
 from rlrun.envs.saving.state import layers
 from rlrun.envs.stepping.returned import NUMBERS, WHOLE, ReturnedError, check_rows
@@ -17,14 +18,14 @@ TAKEN = {key for kind in KINDS for key in kind.__annotations__} | {"following", 
 ABSENT = ...  # stands for the value of a report that is not in the infos
 
 
-def declared(env: gym.Env) -> Reports:
+def declared(env: gym.Env | VectorEnv) -> Reports:
     """Returns what an environment and its wrappers report, sorted by name.
 
     Raises ConfigError if two of them report one name, if a name is that of another entry of steps or batches, or if a
     space is neither a Box nor Discrete.
     """
     found: dict[str, Space] = {}
-    for layer in layers(env):
+    for layer in layers(env) if isinstance(env, gym.Env) else (env,):
         own = getattr(layer, "reports", None)  # not vars(layer): that would slow every later access to its attributes
         if not isinstance(own, Mapping) or not all(isinstance(space, Space) for space in own.values()):
             continue  # an attribute of this name with another meaning
@@ -39,7 +40,7 @@ def declared(env: gym.Env) -> Reports:
     return dict(sorted(found.items()))
 
 
-def batch(reports: Reports, values: Mapping[str, Sequence[object]]) -> dict[str, np.ndarray]:
+def batch(reports: Reports, values: Mapping[str, Sequence[object] | np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the reported values of one step, [num_envs, ...]; floats as float32.
 
     values: name -> one value for each environment; None for one whose step did not finish, which gets 0. Raises
@@ -48,9 +49,11 @@ def batch(reports: Reports, values: Mapping[str, Sequence[object]]) -> dict[str,
     found = {}
     for name, space in reports.items():
         blank = np.zeros(space.shape or (), space.dtype)
-        rows = [blank if value is None else value for value in values[name]]
-        if any(row is ABSENT for row in rows):
-            raise ReturnedError(f"its infos have no {name!r}, which it declares in `reports`")
+        rows = values.get(name, [ABSENT])
+        if not isinstance(rows, np.ndarray):
+            rows = [blank if value is None else value for value in rows]
+            if any(row is ABSENT for row in rows):
+                raise ReturnedError(f"its infos have no {name!r}, which it declares in `reports`")
         try:
             array = np.asarray(rows)
         except ValueError as error:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,12 +112,12 @@ class VectorEnv(nn.Module):
         self.pool: VectorPool | None = None
         self.lost: dict[int, EnvError] = {}
         holds = False
-        declared: Reports = {}
         if isinstance(venv, VectorPool):
             self.pool, self.lost = venv, venv.lost
             holds, declared = venv.holds, venv.reports
             self.reward_shape = venv.reward_shape
         else:
+            declared = reports.declared(venv)
             self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
         self.folder = os.getcwd()
@@ -330,7 +330,7 @@ class VectorEnv(nn.Module):
         if self.spec.holds:
             step |= self._of_held_actions(raw)
         if self.read_reports:
-            step |= self._reported(raw.reports or {})
+            step |= self._reported(raw.reports or {}, raw.weight)
         return step, events
 
     def _check(self, raw: Raw) -> None:
@@ -346,12 +346,15 @@ class VectorEnv(nn.Module):
             for success in raw.success[~np.isnan(raw.success)].tolist():
                 fraction("success in its infos", success)
 
-    def _reported(self, values: dict[str, list[object]]) -> Step:
-        """Returns the reports that somebody reads."""
+    def _reported(self, values: Mapping[str, Sequence[object] | np.ndarray], weight: np.ndarray | None) -> Step:
+        """Returns the reports that somebody reads; masked rows (weight 0) hold 0."""
         try:
             found = reports.batch(self.read_reports, values)
         except ReturnedError as error:
             raise self._stopped(error) from error
+        if weight is not None:
+            for value in found.values():
+                value[weight == 0] = 0
         return {name: self._tensor(value) for name, value in found.items()}
 
     def _of_held_actions(self, raw: Raw) -> Step:
@@ -615,6 +618,7 @@ class VectorEnv(nn.Module):
             "weight": weight,
             "executed": self._tensor(actions),
         }
+        step |= self._reported(dict.fromkeys(self.read_reports, [None] * self.num_envs), None)
         return step, NOTHING
 
     def _reset(self, seeds: list[int] | None) -> Arrays:
