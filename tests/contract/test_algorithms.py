@@ -43,6 +43,7 @@ from rlrun.dotted import ABSENT, leaves, lookup
 from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
+from rlrun.loops.evolution import Evolution, MemberPolicy
 from rlrun.run.assemble import AROUND
 from rlrun.settings import parts_of, registry
 from rlrun.testing import check_acting, check_resuming
@@ -459,14 +460,16 @@ def test_act_reads_its_acting_modules_and_changes_nothing_but_streams(algo: str,
     """The action depends only on observation, carry, streams and the modules of `acting()`."""
     loop: Any = train(build(toy(algo)), 1)
     agent, addons = loop.agent, loop.addons
-    params = (agent.ask()[[0] * loop.env.spec.num_envs],) if toy(algo)["algo"]["loop"]["name"] == "evolution" else ()
+    policy = agent
+    if isinstance(loop, Evolution):
+        policy = MemberPolicy(agent, agent.ask()[[0] * loop.spec.num_envs])
     before = {name: tensor.clone() for name, tensor in held(agent).items()}
     drawn = [source.generator.get_state() for source in sources(loop)]
 
     def act(explore: bool) -> Any:
         for source, state in zip(sources(loop), drawn, strict=True):
             source.generator.set_state(state)
-        return addons.act(agent, loop.obs, loop.carry, explore, *params)
+        return addons.act(policy, loop.obs, loop.carry, explore)
 
     expected = [act(True), act(False)]
     assert equal(before, held(agent))
