@@ -10,7 +10,9 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from rlrun.core.agent import Agent
 from rlrun.core.learner import Learner
+from rlrun.networks.encoded import Encoder
 from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 
@@ -23,6 +25,14 @@ class Addon(Learner):
     def spec_after(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the environment's."""
         return spec
+
+    @property
+    def encoder_of_agent(self) -> Encoder | None:
+        """The encoder of observations before the torsos of the agent, or None."""
+        return None
+
+    def attach_to(self, agent: Agent) -> None:
+        """Receives the agent, once, when it was built. Raises ConfigError if they do not go together."""
 
     def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         """Returns the observation that the agent acts on, and extras to be stored with the step, each [num_envs, ...].
@@ -97,6 +107,16 @@ class Addons(nn.ModuleList):
         for addon in self:
             spec = addon.spec_after(spec)
         return spec
+
+    @property
+    def encoder_of_agent(self) -> Encoder | None:
+        """The encoder of the first add-on that has one, or None."""
+        return next((addon.encoder_of_agent for addon in self if addon.encoder_of_agent is not None), None)
+
+    def attach_to(self, agent: Agent) -> None:
+        """Passes the agent to every add-on."""
+        for addon in self:
+            addon.attach_to(agent)
 
     def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         """Returns the policy's action for the transformed observation, and the extras of add-ons and policy."""

@@ -10,6 +10,7 @@ from torch import nn
 from rlrun.core.agent import Agent
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.networks.encoded import Encoder
 from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import StateLayout
 from rlrun.settings import registry
@@ -39,8 +40,17 @@ def section_of(network: dict[str, object], role: str | None) -> dict[str, object
 class Parts:
     """Passed to every agent's constructor. Holds the run's seed, device and network settings on behalf of the agent."""
 
-    def __init__(self, seed: int, device: torch.device, network: dict[str, object], spec: Spec, scope: str = "agent"):
+    def __init__(
+        self,
+        seed: int,
+        device: torch.device,
+        network: dict[str, object],
+        spec: Spec,
+        scope: str = "agent",
+        encoder: Encoder | None = None,
+    ):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
+        self.encoder = encoder  # of observations, before every torso that has them as its first input
         self.memory = StateLayout()
         self.torsos: list[tuple[str | None, nn.Module]] = []  # every torso that was built, with its role
 
@@ -55,7 +65,9 @@ class Parts:
         inputs: "obs", "action", or spaces of the agent's own.
         Raises ConfigError if the network has no weights for each member.
         """
-        named = {"obs": self.spec.obs, "action": self.spec.action}
+        encoder = self.encoder if inputs[0] == "obs" else None
+        obs = self.spec.obs if encoder is None else encoder.space
+        named = {"obs": obs, "action": self.spec.action}
         spaces = [named[given] if isinstance(given, str) else given for given in inputs]
         torso: nn.Module = registry.build("network", for_role(self.network, role), spaces, members, path="network")
         weights = [*torso.parameters()]
@@ -64,8 +76,10 @@ class Parts:
                 f"network={self.network['name']}: ignores members={members}, so an ensemble would share its weights; "
                 "rlrun.networks.linear.Linear has weights for each member"
             )
-        self.torsos.append((role, torso))
         self.memory.add(torso)
+        if encoder is not None:
+            torso = encoder.before(torso, role)
+        self.torsos.append((role, torso))
         return torso
 
     def unsupported(self, agent: Agent) -> Iterator[str]:
@@ -103,7 +117,7 @@ class Parts:
 
         The names of its random streams contain `name`, so their numbers differ from those of this agent.
         """
-        parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
+        parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}", self.encoder)
         parts.torsos = self.torsos  # one list, so that `unsupported` sees the networks of both
         cls, cfg = agent_class(values, self.spec)
         return cls(cfg, self.spec, parts)

@@ -107,6 +107,14 @@ class Optim(StartsFresh, nn.Module):
         return self.apply(self.grads(loss))
 
 
+def step_together(optims: Sequence[Optim], loss: Tensor) -> None:
+    """Takes one step of several optimisers that minimise one loss, which is differentiated once."""
+    grads = torch.autograd.grad(loss, [param for optim in optims for param in optim.params])
+    flat = torch.cat([grad.reshape(-1) for grad in grads])
+    for optim, part in zip(optims, flat.split([optim.flat.numel() for optim in optims]), strict=True):
+        optim.apply(part)
+
+
 class RMSprop(Optim):
     """RMSprop without momentum (Tieleman and Hinton 2012): the running mean of squared gradients scales the step."""
 

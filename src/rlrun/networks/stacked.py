@@ -21,10 +21,11 @@ class Stacked(nn.Module):
         self.shapes: dict[str, torch.Size] = {}
         self.sizes: list[int] = []
         for name, param in template.named_parameters():
-            if param.dim() != 3:  # not [members, in, out], as those of convolutions
+            if param.dim() != 3:  # not [members, in, out], as those of convolutions and encoders
                 raise ConfigError(
-                    "network: convolutions are not supported by this algorithm, which evaluates many parameter vectors "
-                    "together; set network=mlp or network=linear"
+                    "network: convolutions and algo.representation=autoencoder are not supported by this algorithm, "
+                    "which evaluates many parameter vectors together; set network=mlp or network=linear, without "
+                    "algo.representation"
                 )
             shape = param.shape[1:]
             self.shapes[name] = shape

@@ -91,8 +91,9 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         cls, cfg = agent_class(agent_values(config), spec)
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec_after(spec)
-        parts = Parts(config.seed, device, config.network, spec)
+        parts = Parts(config.seed, device, config.network, spec, encoder=addons.encoder_of_agent)
         agent = cls(cfg, spec, parts)
+        addons.attach_to(agent)
     faults = [*parts.unsupported(agent)]
     if faults:
         raise ConfigError(*faults)

@@ -1,0 +1,61 @@
+"""An encoder of observations before the torsos of an agent."""
+
+from collections.abc import Callable
+
+from gymnasium import Space
+from torch import Tensor, nn
+
+from rlrun.networks.heads import Head
+from rlrun.types import Obs
+
+
+class Encoder(Head):
+    """A network from observations to latent states of `space`, [batch, latent].
+
+    learns_from_agent: whether losses of the agent train it.
+    """
+
+    def __init__(self, torso: nn.Module, space: Space, learns_from_agent: bool):
+        super().__init__(torso, space.shape[0])  # type: ignore[index]
+        self.space = space
+        self.learns_from_agent = learns_from_agent
+
+    def before(self, torso: nn.Module, role: str | None) -> "Encoded":
+        """Returns the torso with this encoder before its first input.
+
+        The torso holds the encoder if the agent trains it, except for the actor's. So it belongs to the critic's
+        optimiser, and losses that another optimiser of the actor minimises do not train it (SAC-AE, arXiv 1910.01741).
+        """
+        if self.learns_from_agent and role != "actor":
+            return Encoded(self, torso)
+        return Encoded(Borrowed(self), torso)
+
+
+class Borrowed:
+    """An encoder that a torso calls but does not hold: it is in another place of the module tree, and target networks
+    of the torso call it too."""
+
+    def __init__(self, encoder: Encoder):
+        self.encoder = encoder
+
+    def __call__(self, obs: Obs) -> Tensor:
+        latent: Tensor = self.encoder(obs)
+        return latent
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "Borrowed":
+        return self
+
+
+class Encoded(nn.Module):
+    """A torso whose first input is the latent state of the observation."""
+
+    def __init__(self, encoder: Callable[[Obs], Tensor], torso: nn.Module):
+        super().__init__()
+        self.encoder = encoder  # before the torso, so that an optimiser of both holds its weights side by side
+        self.torso = torso
+        self.features: int = torso.features  # type: ignore[assignment]
+
+    def forward(self, obs: Obs, *others: Tensor) -> Tensor:
+        latent = self.encoder(obs)
+        features: Tensor = self.torso(latent, *others)
+        return features
