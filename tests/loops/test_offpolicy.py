@@ -147,6 +147,25 @@ def test_refill_acts_by_its_policy_and_pauses_updates(policy: str, algo: str, bu
     assert (loop.batch["index"] >= 2 * stored).all(), "nothing from before"
 
 
+def test_a_pause_of_updates_after_refill_is_resumed(build: Build) -> None:
+    values = toy("dqn", **{"algo.buffer.capacity": 100})
+    loop, other = build(values), build(values)
+    train(loop, 6)
+    loop.refill()  # type: ignore[attr-defined]
+    other.load_state_dict(loop.state_dict())
+    for _ in range(8):
+        loop.tick()
+        other.tick()
+        assert loop.updates == other.updates
+    assert loop.updates > 6
+
+
+def test_rows_hold_the_lag_of_their_updates(build: Build) -> None:
+    loop = build(toy("dqn", **{"algo.loop.lag": 1, "algo.loop.updates_per_step": 2.0}))
+    train(loop, 12)
+    assert loop.metrics.drain()["loss/lag"] > 1
+
+
 def test_refill_during_the_warm_up_starts_the_warm_up_again(build: Build) -> None:
     loop: Any = build(toy("dqn", **{"algo.loop.updates_per_step": 1.0}))
     loop.tick()
