@@ -160,8 +160,7 @@ def test_runs_with_an_autoencoder_resume_bit_for_bit(algo: str, trained_by: str,
     check_resuming(train(build(values), 3), build(values, begin=False))
 
 
-@pytest.mark.parametrize("trained_by", MODES)
-@pytest.mark.parametrize("algo", ["sac", "ppo"])
+@pytest.mark.parametrize(("algo", "trained_by"), [("sac", "own"), ("sac", "agent"), ("sac", "both"), ("ppo", "both")])
 def test_recorded_updates_of_an_autoencoder_have_the_bits_of_eager(algo: str, trained_by: str, build: Build) -> None:
     states = []
     for engine in ("eager", "auto"):
@@ -179,6 +178,7 @@ def test_recorded_updates_of_an_autoencoder_have_the_bits_of_eager(algo: str, tr
         ("muzero", "own", {}, "not supported by algo=muzero with these settings, because it learns from sequences"),
         ("ppo", "agent", {"algo.goals": {"name": "categorical", "num_goals": 2}}, "not supported with goals"),
         ("iql", "both", {}, "trained_by=both: needs one optimiser of a critic, .* but algo=iql has 2; set .*=own"),
+        ("svpg", "both", {}, "trained_by=both: needs one optimiser of a critic, .* but algo=svpg has 2; set .*=own"),
         ("vpg", "agent", {}, "trained_by=agent: needs one optimiser of a critic, .* but algo=a2c has 0; set .*=own"),
         ("cem", "agent", {}, "convolutions and algo.representation=autoencoder are not supported"),
     ],
