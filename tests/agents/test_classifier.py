@@ -48,6 +48,19 @@ def test_every_row_is_learned_from_with_its_own_label_once_in_a_pass(build: Buil
     assert len(seen) == len(set(seen)) == 60
 
 
+def test_all_rows_of_a_longer_rollout_are_learned_from_together(build: Build) -> None:
+    loop: Any = build(put(jobs(WORDS)[0].values, {"algo.loop.rollout_steps": 3}))
+    sizes: list[int] = []
+    loop.agent.fit = lambda rows: sizes.append(len(rows["label"])) or {}
+    loop.tick()
+    assert sizes == [36]
+
+
+def test_without_held_out_rows_the_table_is_shared() -> None:
+    table = load(str(TABLE), -1)
+    assert part_of(table, 0.0, "train") is table
+
+
 def test_held_out_rows_are_those_of_the_table_and_never_trained_on() -> None:
     table = load(str(TABLE), -1)
     train_part, test_part = part_of(table, 0.25, "train"), part_of(table, 0.25, "test")

@@ -155,11 +155,6 @@ def test_loops_name_neither_environments_nor_collector_nor_addons() -> None:
         assert not named & {"env", "collector", "addons"}, short
 
 
-def test_a_loop_fits_on_a_page() -> None:
-    for short, path in LOOPS.items():
-        assert len(path.read_text().splitlines()) <= 100, short
-
-
 def test_maths_needs_nothing_but_torch() -> None:
     for short, path in files("functional/").items():
         foreign = {name.partition(".")[0] for name in imports(path)} - {"torch", "rlrun"} - sys.stdlib_module_names

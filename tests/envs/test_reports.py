@@ -14,6 +14,7 @@ from toys import put, toy, train
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.core.loop import Loop
 from rlrun.envs.stepping import reports
+from rlrun.envs.stepping.returned import ReturnedError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
 from rlrun.settings import NonNegativeFloat, config, register, registry
@@ -146,3 +147,28 @@ def test_a_report_that_a_loop_does_not_hand_on_is_refused(
     monkeypatch.setattr(cls, "reads", ("price",))
     with pytest.raises(ConfigError, match=r"reads 'price', which algo.loop=.* does not hand on to this algorithm"):
         build(values)
+
+
+def test_arrays_of_vector_environments_are_checked_except_masked_rows() -> None:
+    declared = {"price": PRICE, "kind": Discrete(3, start=1)}
+    given = {"price": np.array([1.0, np.nan, 2.0]), "kind": np.array([1, 0, 3])}
+    masked = np.array([False, True, False])
+    found = reports.batch(declared, given, 3, masked)
+    assert found["price"].tolist() == [1.0, 0.0, 2.0] and found["kind"].tolist() == [1, 0, 3]
+    assert reports.batch(declared, {"price": [None], "kind": [None]}, 1)["kind"].tolist() == [0]
+    assert np.isnan(given["price"][1]), "the array of the environment is left as it is"
+    for wrong in (
+        {**given, "price": np.ones(1)},
+        {**given, "price": np.ones(())},
+        {**given, "kind": given["kind"] + 1},
+    ):
+        with pytest.raises(ReturnedError, match=r"^info"):
+            reports.batch(declared, wrong, 3, masked)
+    with pytest.raises(ReturnedError, match="must be a dict"):
+        reports.batch(declared, [1.0], 3)
+
+
+def test_a_vector_wrapper_shows_the_reports_of_the_environment_inside_it() -> None:
+    env: Any = gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")])
+    env.unwrapped.reports = {"price": PRICE}
+    assert reports.declared(gym.vector.VectorWrapper(env)) == {"price": PRICE}

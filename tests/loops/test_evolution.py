@@ -111,7 +111,7 @@ def test_every_trial_is_played_exactly_once(num_envs: int, build: Build) -> None
 
 
 def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
-    loop: Any = build(toy("cem", **{"env.num_envs": 7}))
+    loop: Any = build(toy("cem", **{"env.num_envs": 7, "algo.loop.gamma": 0.5}))
     while loop.updates < 1:
         loop.tick()
     assert loop.params is None

@@ -12,6 +12,7 @@ from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.indexed import Indexed, dense, num_bytes
+from rlrun.loops.onpolicy import OnPolicy
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
@@ -144,3 +145,17 @@ def given_of(loop: Loop, ticks: int) -> list[Batch]:
 def test_loop_refuses_algorithms_that_learn_from_other_batches(algo: str, values: dict[str, Any], build: Build) -> None:
     with pytest.raises(ConfigError, match=f"algo.loop={values['name']} is not supported by algo={algo}, which"):
         build(put(toy(algo), {"algo.loop": values}))
+
+
+def test_a_loop_may_add_to_its_state_by_its_own_method(build: Build) -> None:
+    class Counting(OnPolicy):
+        seen = 0
+
+        def get_extra_state(self) -> dict[str, Any]:
+            return super().get_extra_state() | {"seen": self.seen}
+
+    loop, other = (build(toy("a2c")) for _ in range(2))
+    loop.__class__ = other.__class__ = Counting
+    loop.seen = 5  # type: ignore[attr-defined]
+    other.set_extra_state(loop.get_extra_state())
+    assert other.seen == 5  # type: ignore[attr-defined]

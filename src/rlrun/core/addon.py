@@ -23,7 +23,7 @@ class Addon(Learner):
     """
 
     def spec_after(self, spec: Spec) -> Spec:
-        """Returns the spec that the agent receives instead of the environment's."""
+        """Returns the spec that the agent receives instead of the environment's; it keeps an `action_mask`."""
         return spec
 
     @property

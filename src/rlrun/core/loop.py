@@ -23,8 +23,8 @@ from rlrun.types import NOTHING, Batch, Context, Events, MetaBatch, Metrics, Obs
 class Loop(Requires, Module):
     """Owns agent, add-ons, environments and buffer, so its state dict is the state of the run.
 
-    A loop is written with the methods `begin`, `collect`, `learn` and `set_parameters` alone, and needs to know neither
-    where steps come from nor which add-ons there are.
+    Loops are written in its methods, above all `begin`, `collect`, `learn` and `set_parameters`. They name neither
+    environments nor add-ons.
 
     horizon: the number of steps over which schedules run. A resume with more steps does not change the horizon.
     """
@@ -121,7 +121,9 @@ class Loop(Requires, Module):
         """
         acts = self.agent if policy is None else policy
         found = [self.collector.advance(acts, meanwhile) for _ in range(count)]
-        return [self.count(step, events) for step, events in found]
+        steps = [self.count(step, events) for step, events in found]
+        self.clock.lap("env")
+        return steps
 
     def count(self, step: Step, events: Events) -> Step:
         """Counts a step and passes it to the add-ons. Called exactly once for each step, in order.
@@ -238,11 +240,10 @@ class Loop(Requires, Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores the state. Raises ValueError if a value has a wrong type, because snapshots may be untrusted."""
-        for owner, names in self.saved():
-            for name in names:
-                now = getattr(owner, name)
-                value = on(self.device, state.get(name, now))
-                expected = Tensor if isinstance(now, Tensor) else type(now)
-                if now is not None and not isinstance(value, expected):
-                    raise ValueError(f"{name} is no {type(now).__name__}")
-                setattr(owner, name, value)
+        owners = {name: owner for owner, names in self.saved() for name in names}
+        for name, now in self.get_extra_state().items():
+            value = on(self.device, state.get(name, now))
+            expected = Tensor if isinstance(now, Tensor) else type(now)
+            if now is not None and not isinstance(value, expected):
+                raise ValueError(f"{name} is no {type(now).__name__}")
+            setattr(owners.get(name, self), name, value)

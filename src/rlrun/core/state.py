@@ -235,14 +235,18 @@ class Statistics(nn.Module):
         super().__init__()
         self.live = RunningMoments(shape)
         self.pending = RunningMoments(shape)
+        self.may_be_pending = True  # whether rows may have been added since `publish`
 
     def add(self, rows: Tensor) -> None:
         """Adds rows [n, *shape] to the pending moments."""
         self.pending.add(rows)
+        self.may_be_pending = True
 
     def publish(self) -> None:
         """Makes all pending rows live."""
-        self.live.take(self.pending)
+        if self.may_be_pending:
+            self.live.take(self.pending)
+            self.may_be_pending = False
 
     def available(self) -> tuple[Tensor, Tensor]:
         """Returns mean and variance of the live rows, or of the pending ones before anything was published."""

@@ -32,7 +32,7 @@ class MetaAgent(Protocol):
 def collect_episodes(advance: Callable[[], Step], spec: Spec, count: int) -> Batch:
     """Collects `count` whole episodes of every environment, [time, env, ...].
 
-    advance: takes one step in every environment; the first begins new episodes. An environment that has finished its
+    advance: takes one step in every environment; all have just begun new episodes. An environment that has finished its
     episodes keeps stepping, with weight 0, until all have finished.
     """
     rollout = Rollout(spec)

@@ -4,26 +4,22 @@ from pathlib import Path
 
 from rlrun.buffers.demos import Demo
 from rlrun.core.loop import Loop
-from rlrun.datasets.demonstrations import DataEnv, read, write
+from rlrun.datasets import demonstrations
+from rlrun.datasets.demonstrations import DataEnv
 from rlrun.datasets.folders import digests
 
 
-class DataSets:
-    """Reads data sets that fit the environments of a loop, and notes their digests in `Loop.digests`.
+def recorded(loop: Loop, key: str, data: str | None, data_env: DataEnv) -> list[Demo]:
+    """Returns the episodes of a data set, or [] for None, and notes its digest in `Loop.digests`.
 
-    data_env: whether data sets of other environments are allowed.
+    key: the setting that names it. data_env: whether data sets of other environments are allowed.
     """
+    if data is None:
+        return []
+    loop.digests |= digests(key, data)
+    return demonstrations.read(key, data, loop.env, data_env)
 
-    def __init__(self, loop: Loop, data_env: DataEnv):
-        self.loop, self.data_env = loop, data_env
 
-    def read(self, key: str, data: str | None) -> list[Demo]:
-        """Returns the episodes of a data set, or [] for None. key: the setting that names it."""
-        if data is None:
-            return []
-        self.loop.digests |= digests(key, data)
-        return read(key, data, self.loop.env, self.data_env)
-
-    def write(self, folder: str, demos: list[Demo]) -> None:
-        """Writes episodes as a data set, in place of one that is there."""
-        write(Path(folder), demos, self.loop.env)
+def save(loop: Loop, folder: str, demos: list[Demo]) -> None:
+    """Writes episodes as a data set, in place of one that is there."""
+    demonstrations.write(Path(folder), demos, loop.env)

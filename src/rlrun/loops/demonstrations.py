@@ -14,7 +14,7 @@ from rlrun.buffers.demos import Demo
 from rlrun.buffers.open_episodes import OpenEpisodes
 from rlrun.core.addon import RewardModule
 from rlrun.errors import ConfigError
-from rlrun.loops.data_sets import DataSets
+from rlrun.loops.data_sets import recorded
 from rlrun.loops.exchange import Exchange
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.settings import Around, register
@@ -32,8 +32,7 @@ class Demonstrations(OnPolicy):
         if any(f"carry.{GOAL}" in learner.stores or isinstance(learner, RewardModule) for learner in self.learners):
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
         self.episodes = OpenEpisodes(self.spec)
-        self.data_sets = DataSets(self, self.buffer.cfg.data_env)
-        self.exchange = Exchange(self.buffer, self.data_sets)
+        self.exchange = Exchange(self.buffer)
 
     @classmethod
     def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
@@ -45,8 +44,9 @@ class Demonstrations(OnPolicy):
         super().begin()
         self.episodes.begin()
         self.exchange.read = []
-        cfg, read = self.buffer.cfg, self.data_sets.read
-        self.buffer.begin(read("algo.buffer.given", cfg.given), read("algo.buffer.own", cfg.own))
+        cfg = self.buffer.cfg
+        given = recorded(self, "algo.buffer.given", cfg.given, cfg.data_env)
+        self.buffer.begin(given, recorded(self, "algo.buffer.own", cfg.own, cfg.data_env))
 
     def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Metrics:
         demos = self.draw(rollout)
@@ -58,7 +58,7 @@ class Demonstrations(OnPolicy):
         for demo, highest_value in self.episodes.ended(rollout, value[:, :num_envs]):
             self.buffer.add(demo, highest_value)
         if (self.updates + 1) % self.buffer.cfg.save_every == 0:
-            self.exchange.run()
+            self.exchange.run(self)
         steps = sum(len(demo["reward"]) for demo in demos)
         num_demos = len(self.buffer.reward_demos)
         counts = {"loss/demo_steps": steps, "loss/reward_demos": num_demos, "loss/rho": self.buffer.rho}

@@ -4,16 +4,17 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from rlrun.core.loop import Loop
 from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations
 from rlrun.errors import ConfigError
-from rlrun.loops.data_sets import DataSets
+from rlrun.loops.data_sets import recorded, save
 
 
 class Exchange:
     """Saves to `buffer.cfg.save_to`, and reads the data sets in the folder `buffer.cfg.supplementary`."""
 
-    def __init__(self, buffer: Any, data_sets: DataSets):
-        self.buffer, self.data_sets = buffer, data_sets
+    def __init__(self, buffer: Any):
+        self.buffer = buffer
         self.read: list[str] = []  # names of the supplementary data sets that were read
         cfg = buffer.cfg
         if cfg.save_to:
@@ -22,12 +23,12 @@ class Exchange:
             line = "algo.buffer.supplementary=%s: there is no such folder yet; it is searched once it exists"
             logging.getLogger(__name__).warning(line, cfg.supplementary)
 
-    def run(self) -> None:
+    def run(self, loop: Loop) -> None:
         """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""
         cfg = self.buffer.cfg
         best = self.buffer.best()
         if cfg.save_to and best:
-            self.data_sets.write(cfg.save_to, best)
+            save(loop, cfg.save_to, best)
         if not cfg.supplementary or not Path(cfg.supplementary).is_dir():
             return
         for folder in sorted(Path(cfg.supplementary).iterdir()):
@@ -35,7 +36,7 @@ class Exchange:
                 continue
             self.read.append(folder.name)
             try:
-                for found in self.data_sets.read("algo.buffer.supplementary", str(folder)):
+                for found in recorded(loop, "algo.buffer.supplementary", str(folder), cfg.data_env):
                     self.buffer.add_success(found | {"kind": "own"})
             except ConfigError as error:  # a bad data set of another run must not end this run
                 logging.getLogger(__name__).warning("data set left out: %s", error)

@@ -36,7 +36,7 @@ class Generation:
     @property
     def is_finished(self) -> bool:
         """Whether all trials have finished."""
-        return self.finished == self._number
+        return self.finished == self._num_trials
 
     def add(self, step: Step) -> bool:
         """Adds a step to the running trials. Returns whether one of them has finished."""
@@ -64,12 +64,12 @@ class Generation:
 
     def _next_job(self) -> int:
         """Returns the number of the next trial, which then counts as started, or -1."""
-        if self.started == self._number:
+        if self.started == self._num_trials:
             return -1
         self.started += 1
         return self.started - 1
 
     @property
-    def _number(self) -> int:
+    def _num_trials(self) -> int:
         """The number of trials."""
         return len(self.fitness) * self.episodes

@@ -9,7 +9,7 @@ from rlrun.buffers.demos import Demo
 from rlrun.buffers.replay import Replay
 from rlrun.datasets.demonstrations import DataEnv
 from rlrun.errors import ConfigError
-from rlrun.loops.data_sets import DataSets
+from rlrun.loops.data_sets import recorded
 from rlrun.loops.replaying import Replaying
 from rlrun.nested import index
 from rlrun.settings import PositiveInt, Size, config, register
@@ -37,7 +37,6 @@ class Offline(Replaying):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        self.data_sets = DataSets(self, self.cfg.data_env)
         why = None
         if self.agent.stores:
             why = "learns from extras that are stored with each action, and data sets hold none"
@@ -90,7 +89,7 @@ class Offline(Replaying):
             names = [names]
         demos: list[Demo] = []
         for name in names:
-            demos += shortened(self.data_sets.read(DATA, name), self.cfg.data_steps)
+            demos += shortened(recorded(self, DATA, name, self.cfg.data_env), self.cfg.data_steps)
         return demos
 
     def saved(self) -> Iterator[tuple[object, Sequence[str]]]:

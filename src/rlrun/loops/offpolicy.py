@@ -9,7 +9,7 @@ from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, config, regist
 
 @register("loop", "offpolicy")
 class OffPolicy(Replaying):
-    """Takes one vector step, which it adds to the replay buffer, and does the updates that are due."""
+    """Updates are due in a fixed or scheduled ratio to transitions."""
 
     @config
     class Config(ReplayConfig):

@@ -13,6 +13,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
+from rlrun.nested import flat
 from rlrun.networks.heads import Head
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
@@ -48,7 +49,7 @@ class Classifier(Agent):
         return self.logits(obs).argmax(-1), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        return self.fit({name: rollout[name][0] for name in ("obs", LABEL, "weight")})
+        return self.fit(flat({name: rollout[name] for name in ("obs", LABEL, "weight")}))
 
     @kernel
     def fit(self, rows: Batch) -> Metrics:

@@ -25,13 +25,13 @@ class TabularModel(nn.Module):
 
     def add(self, step: Batch) -> None:
         """Stores transitions [batch], without masked steps (weight 0)."""
-        end = len(self.weight)
-        pair = torch.where(step["weight"] > 0, step["pair"], end)  # masked steps go to a row that is cut off below
+        valid = step["weight"] > 0
+        row = torch.ones_like(step["pair"]).cumsum(0) - 1
+        row = torch.where(valid, row, 0).cummax(0).values  # a masked step stores the valid one before it once more,
+        pair = step["pair"][row]
         for name in FIELDS:
             table = getattr(self, name)
-            longer = torch.cat([table, table[:1]])
-            longer[pair] = step[name]
-            table.copy_(longer[:end])
+            table[pair] = torch.where(valid[row], step[name][row], table[pair])  # or, without one, what is there
 
     def steps(self, pair: Tensor) -> Batch:
         """Returns the stored transitions of pairs [batch]."""

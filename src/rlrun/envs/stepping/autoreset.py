@@ -3,6 +3,7 @@
 Each adapter takes one vector step and returns a `Raw`.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -90,11 +91,11 @@ class Disabled(SameStep):
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
         ended = terminated | truncated
-        final = None
+        final, values, reports = None, success(infos), infos.get("reports")
         if ended.any():
             final = copied(obs)
+            reports = copy.deepcopy(reports)  # the simulator may write those of the new episodes to the same memory
             obs, _ = self.venv.reset(options={"reset_mask": ended})
-        values, reports = success(infos), infos.get("reports")
         return Raw(obs, reward, terminated, truncated, final, None, success=values, reports=reports)
 
 

@@ -1,11 +1,11 @@
 """What environments report in every step besides observation and reward, as their attribute `reports` declares it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlrun.envs.saving.state import layers
 from rlrun.envs.stepping.returned import NUMBERS, WHOLE, ReturnedError, check_rows
@@ -25,7 +25,7 @@ def declared(env: gym.Env | VectorEnv) -> Reports:
     space is neither a Box nor Discrete.
     """
     found: dict[str, Space] = {}
-    for layer in layers(env) if isinstance(env, gym.Env) else (env,):
+    for layer in _layers(env):
         own = getattr(layer, "reports", None)  # not vars(layer): that would slow every later access to its attributes
         if not isinstance(own, Mapping) or not all(isinstance(space, Space) for space in own.values()):
             continue  # an attribute of this name with another meaning
@@ -40,30 +40,49 @@ def declared(env: gym.Env | VectorEnv) -> Reports:
     return dict(sorted(found.items()))
 
 
-def batch(reports: Reports, values: Mapping[str, Sequence[object] | np.ndarray]) -> dict[str, np.ndarray]:
+def _layers(env: gym.Env | VectorEnv) -> Iterator[gym.Env | VectorEnv]:
+    """Yields the wrappers, outermost first, and at last the environment inside them."""
+    while isinstance(env, VectorWrapper):
+        yield env
+        env = env.env
+    if isinstance(env, gym.Env):
+        yield from layers(env)
+    else:
+        yield env
+
+
+def batch(reports: Reports, values: object, num_envs: int, masked: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Returns the reported values of one step, [num_envs, ...]; floats as float32.
 
-    values: name -> one value for each environment; None for one whose step did not finish, which gets 0. Raises
-    ReturnedError for a value that is absent, or that does not fit its space.
+    values: name -> one value for each environment, as a list or as an array; None in a list for one whose step did not
+    finish. That row, and rows that are `masked`, get 0. Raises ReturnedError for a value that is absent, or that does
+    not fit its space.
     """
+    if not isinstance(values, Mapping):
+        raise ReturnedError(f"infos['reports'] is of type {type(values).__name__}, but must be a dict")
     found = {}
     for name, space in reports.items():
         blank = np.zeros(space.shape or (), space.dtype)
+        present = np.ones(num_envs, bool) if masked is None else ~masked
         rows = values.get(name, [ABSENT])
         if not isinstance(rows, np.ndarray):
-            rows = [blank if value is None else value for value in rows]
             if any(row is ABSENT for row in rows):
                 raise ReturnedError(f"its infos have no {name!r}, which it declares in `reports`")
+            present &= [row is not None for row in rows]
+            rows = [blank if row is None else row for row in rows]
         try:
             array = np.asarray(rows)
         except ValueError as error:
             raise ReturnedError(f"info[{name!r}] has several shapes, but its `reports` declare {space}") from error
         is_whole = blank.dtype.kind in WHOLE
-        check_rows(f"info[{name!r}]", array, (len(rows), *blank.shape), WHOLE if is_whole else NUMBERS)
+        check_rows(f"info[{name!r}]", array, (num_envs, *blank.shape), WHOLE if is_whole else NUMBERS)
         fits = np.isfinite(array)
         if isinstance(space, spaces.Discrete):
             fits = (array >= space.start) & (array - space.start < space.n)
-        if not fits.all():
-            raise ReturnedError(f"info[{name!r}] is {array[~fits][0]}, but its `reports` declare {space}")
+        wrong = ~fits
+        wrong[~present] = False
+        if wrong.any():
+            raise ReturnedError(f"info[{name!r}] is {array[wrong][0]}, but its `reports` declare {space}")
         found[name] = array.astype(blank.dtype if is_whole else np.float32)
+        found[name][~present] = 0
     return found

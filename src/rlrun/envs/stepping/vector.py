@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -330,7 +330,7 @@ class VectorEnv(nn.Module):
         if self.spec.holds:
             step |= self._of_held_actions(raw)
         if self.read_reports:
-            step |= self._reported(raw.reports or {}, raw.weight)
+            step |= self._reported({} if raw.reports is None else raw.reports, raw.weight)
         return step, events
 
     def _check(self, raw: Raw) -> None:
@@ -346,15 +346,13 @@ class VectorEnv(nn.Module):
             for success in raw.success[~np.isnan(raw.success)].tolist():
                 fraction("success in its infos", success)
 
-    def _reported(self, values: Mapping[str, Sequence[object] | np.ndarray], weight: np.ndarray | None) -> Step:
+    def _reported(self, values: object, weight: np.ndarray | None) -> Step:
         """Returns the reports that somebody reads; masked rows (weight 0) hold 0."""
+        masked = None if weight is None else weight == 0
         try:
-            found = reports.batch(self.read_reports, values)
+            found = reports.batch(self.read_reports, values, self.num_envs, masked)
         except ReturnedError as error:
             raise self._stopped(error) from error
-        if weight is not None:
-            for value in found.values():
-                value[weight == 0] = 0
         return {name: self._tensor(value) for name, value in found.items()}
 
     def _of_held_actions(self, raw: Raw) -> Step:
