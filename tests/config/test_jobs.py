@@ -282,7 +282,7 @@ def test_base_files_cannot_be_chosen():
 def test_missing_choices_are_asked_for():
     algo, env = faults()
     assert algo.startswith("algo: missing; choose one with algo=... (")
-    assert "crossq" in algo
+    assert "classifier" in algo
     assert env.startswith("env: missing; choose one with env=... (")
 
 

@@ -242,7 +242,7 @@ def test_sac_that_holds_actions_learns_with_standardised_rewards_and_a_represent
     addons = {type(module): module for module in loop.modules()}
     before = [param.clone() for param in addons[Predictive].parameters()]
     train(loop, 4)
-    assert addons[StandardiseRewards].statistics.available().mean < 0, "Pendulum's rewards are below 0"
+    assert addons[StandardiseRewards].statistics.available()[0] < 0, "Pendulum's rewards are below 0"
     assert not equal(before, [*addons[Predictive].parameters()])
     assert loop.batch["n_steps"].unique().numel() > 1, "actions are held for different times"
 

@@ -87,12 +87,17 @@ def attributes(layer: object, kinds: type | tuple[type, ...] = object) -> dict[s
     """Returns the attributes of one layer that are of these types and that a tree can hold; others are left out."""
     found = {}
     for name, value in vars(layer).items():
-        if name not in CONSTANT and isinstance(value, kinds):
+        if name not in CONSTANT and isinstance(value, kinds) and not _declares_reports(name, value):
             try:
                 found[name] = encode(value)
             except NotSavableError:  # models, windows, functions; the self-test fails if such a value is state
                 continue
     return found
+
+
+def _declares_reports(name: str, value: object) -> bool:
+    """Returns whether an attribute declares what steps report (`envs/stepping/reports.py`), which is no state."""
+    return name == "reports" and isinstance(value, dict) and all(isinstance(each, gym.Space) for each in value.values())
 
 
 def assign(layer: object, saved: dict[str, Tree]) -> None:
