@@ -173,8 +173,10 @@ class Loop(Requires, Module):
     def update(self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context) -> tuple[Metrics, Tensor | None]:
         """Updates agent and add-ons as `learn` does, but from a batch that is relabelled already."""
         self.batch = batch
-        out = self.agent.update(batch, ctx)
-        metrics, more = out if isinstance(out, tuple) else (out, None)
+        more: Tensor | None = None
+        metrics = self.agent.update(batch, ctx)
+        if isinstance(metrics, tuple):
+            metrics, more = metrics
         return metrics | self.addons.update(batch, ctx), more
 
     def count_update(self, metrics: Metrics) -> Metrics:
