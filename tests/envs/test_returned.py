@@ -258,7 +258,7 @@ class Infos(Drift):
 def logged(log_info: tuple[str, ...], *infos: dict[str, Any], index: int = 0) -> list[tuple[str, float]]:
     slot = EnvSlot(lambda: Infos(*infos), index, log_info=log_info)
     slot.reset()
-    return [entry for _ in range(4) for entry in slot.advance(0)[1][5]]
+    return [entry for _ in range(4) for entry in slot.advance(0)[4].get("logged", ())]
 
 
 def test_logged_info_counts_steps_that_report_it_and_success_counts_all() -> None:

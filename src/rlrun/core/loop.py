@@ -138,7 +138,7 @@ class Loop(Requires, Module):
             self.metrics.log(events.logged)
         if self.curriculum is not None:
             self.curriculum.observe(events.episodes)
-        return self.on_step(step)
+        return self.addons.on_step(step)
 
     def on_step(self, step: Step) -> Step:
         """Passes a step to the add-ons. Returns the step to learn from, with a column for each intrinsic reward."""
@@ -158,7 +158,7 @@ class Loop(Requires, Module):
 
         Returns their metrics, and what the agent returned besides (`Learner.update`).
         """
-        relabelled = self.relabel(batch)
+        relabelled = self.addons.relabel(batch)
         self.clock.lap("sample")
         return self.update(relabelled, ctx)
 

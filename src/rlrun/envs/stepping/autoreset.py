@@ -1,11 +1,11 @@
 """Adapts Gymnasium's three autoreset modes to one contract: the reset happens in the step that ends an episode.
 
-Each adapter takes one vector step and returns a `Raw`.
+Each adapter takes one vector step and returns its `Results`.
 """
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypedDict
 
 import gymnasium as gym
 import numpy as np
@@ -24,26 +24,26 @@ Arrays = np.ndarray | dict[str, "Arrays"]  # observations: an array [num_envs, .
 FINAL = ("final_obs", "final_observation")  # keys of infos; the second one was Gymnasium's before 1.0
 
 
-class Raw(NamedTuple):
-    """One vector step in numpy, batch first.
+class Infos(TypedDict, total=False):
+    """What a vector step reports besides, batch first. An entry may be missing or None."""
 
-    `obs` and `final_obs` may be memory that the simulator reuses, so they must be copied before the next step.
-    """
-
-    obs: Arrays  # to act on next
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
     final_obs: Arrays | None  # the true successors; None if they equal obs in all rows, so that nothing is copied
-    weight: np.ndarray | None  # 0 for rows that are not transitions; None: all rows are transitions
-    measures: dict[str, np.ndarray] | None = None  # name -> [num_envs], further results of the step
-    success: np.ndarray | None = None  # [num_envs]: 0 to 1, NaN where the step reported none
-    logged: list[tuple[str, float]] | None = None  # names and values that environments logged
-    continues: np.ndarray | None = None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
-    own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
-    reports: Mapping[str, Sequence[object] | np.ndarray] | None = None  # name -> a value for each row, or None
-    n_steps: np.ndarray | None = None  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
-    drawn_rewards: np.ndarray | None = None  # [num_envs, ...]: reward of one of these steps, drawn uniformly
+    weight: np.ndarray  # [num_envs]: 0 for rows that are not transitions; None: all rows are transitions
+    measures: dict[str, np.ndarray] | None  # name -> [num_envs], further results of the step
+    success: np.ndarray | None  # [num_envs]: 0 to 1, NaN where the step reported none
+    logged: list[tuple[str, float]]  # names and values that environments logged
+    continues: np.ndarray | None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
+    own_returns: dict[int, np.ndarray]  # index -> original return of an ended episode, from OwnReward
+    reports: Mapping[str, Sequence[object] | np.ndarray] | None  # name -> a value for each row, or None
+    n_steps: np.ndarray  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
+    drawn_rewards: np.ndarray  # [num_envs, ...]: reward of one of these steps, drawn uniformly
+
+
+Results = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Infos]
+"""One vector step in numpy, as Gymnasium returns it: observation to act on next, reward, terminated, truncated, infos.
+
+Observations may be memory that the simulator reuses, so they must be copied before the next step.
+"""
 
 
 class SameStep:
@@ -62,41 +62,34 @@ class SameStep:
     def load(self, tree: Tree) -> None:
         self.venv.set_extra_state(tree)  # type: ignore[attr-defined]
 
-    def step(self, actions: object) -> Raw:
+    def step(self, actions: object) -> Results:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         if not infos and not np.count_nonzero(truncated):  # terminated episodes need no final observation
-            return Raw(obs, reward, terminated, truncated, None, None)
-        return Raw(
-            obs,
-            reward,
-            terminated,
-            truncated,
-            final_observations(self.venv.single_observation_space, obs, terminated, truncated, infos),
-            weight=None,
-            measures=infos.get("measures"),
-            success=success(infos),
-            continues=infos.get(CONTINUES),
-            own_returns=infos.get("own_returns"),
-            logged=infos.get("logged"),
-            reports=infos.get("reports"),
-            n_steps=infos.get("n_steps"),
-            drawn_rewards=infos.get("drawn_rewards"),
-        )
+            return obs, reward, terminated, truncated, {}
+        found: Infos = {
+            "final_obs": final_observations(self.venv.single_observation_space, obs, terminated, truncated, infos),
+            "measures": infos.get("measures"),
+            "success": success(infos),
+            "continues": infos.get(CONTINUES),
+            "reports": infos.get("reports"),
+        }
+        return obs, reward, terminated, truncated, found
 
 
 class Disabled(SameStep):
     """For simulators that never reset by themselves: this adapter resets the ended rows before the step returns."""
 
-    def step(self, actions: object) -> Raw:
+    def step(self, actions: object) -> Results:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
         ended = terminated | truncated
-        final, values, reports = None, success(infos), infos.get("reports")
+        found: Infos = {"success": success(infos), "reports": infos.get("reports")}
         if ended.any():
-            final = copied(obs)
-            reports = copy.deepcopy(reports)  # the simulator may write those of the new episodes to the same memory
+            found["final_obs"] = copied(obs)
+            # the simulator may write the reports of the new episodes to the same memory
+            found["reports"] = copy.deepcopy(found["reports"])
             obs, _ = self.venv.reset(options={"reset_mask": ended})
-        return Raw(obs, reward, terminated, truncated, final, None, success=values, reports=reports)
+        return obs, reward, terminated, truncated, found
 
 
 class NextStep(SameStep):
@@ -119,26 +112,20 @@ class NextStep(SameStep):
         super().load(tree["simulator"])
         self.resetting = tree["resetting"].copy()
 
-    def step(self, actions: object) -> Raw:
+    def step(self, actions: object) -> Results:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         check_no_final(infos)
+        found: Infos = {
+            "success": success(infos),
+            "continues": infos.get(CONTINUES),
+            "reports": infos.get("reports"),
+        }
         was_reset = self.resetting
         self.resetting = terminated | truncated
-        weight = None
         if was_reset.any():
-            weight = (~was_reset).astype(np.float32)
+            found["weight"] = (~was_reset).astype(np.float32)
             truncated = truncated | was_reset
-        return Raw(
-            obs,
-            reward,
-            terminated,
-            truncated,
-            None,
-            weight,
-            success=success(infos),
-            continues=infos.get(CONTINUES),
-            reports=infos.get("reports"),
-        )
+        return obs, reward, terminated, truncated, found
 
 
 ADAPTERS = {

@@ -11,10 +11,8 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping.actions import single
-from rlrun.envs.stepping.autoreset import Arrays, put
-from rlrun.envs.stepping.slot import EnvError, EnvSlot, Form, fault
-from rlrun.envs.wrappers.wrapper import CONTINUES
-from rlrun.nested import index as rows_of
+from rlrun.envs.stepping.autoreset import Arrays, Infos, Results, copied, put
+from rlrun.envs.stepping.slot import EnvError, EnvSlot, Form, Kept, fault
 from rlrun.types import Info
 
 
@@ -48,7 +46,7 @@ class VectorPool(VectorEnv):
     def result(self, index: int) -> Any:
         """Returns the result of the last call in this row. Raises EnvError if the call failed.
 
-        The observation that `advance` and `start` return is left out; it is written to `observations`.
+        The observation that `advance` and `start` return is in `observations`; the result may hold None in its place.
         """
         raise NotImplementedError
 
@@ -67,7 +65,7 @@ class VectorPool(VectorEnv):
             actions = [single(self.single_action_space, actions, index) for index in range(self.num_envs)]
         self.begun = self._call_each("advance", actions, idle=self.idle)
 
-    def step(self, actions: object) -> tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Info]:
+    def step(self, actions: object) -> Results:  # type: ignore[override]  # its infos are typed
         """Steps all environments, or completes the step that `begin` started."""
         if self.begun is None:
             self.begin(actions)
@@ -76,34 +74,39 @@ class VectorPool(VectorEnv):
         rewards = np.zeros((self.num_envs, *self.reward_shape))
         terminated = np.zeros(self.num_envs, bool)
         truncated = np.zeros(self.num_envs, bool)
-        infos: dict[str, Any] = {}
+        infos: Infos = {}
         if self.reports:
             infos["reports"] = {name: [None] * self.num_envs for name in self.reports}
         for index, result in enumerate(self._results(begun)):
             if result is None:
                 truncated[index] = True
-                infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = rows_of(self.observations, index)
                 continue
-            (reward, terminated[index], truncated[index], reported, held, logged, success, final, own_return,
-             continues) = result  # fmt: skip
-            rewards[index] = reward
-            if reported:
-                for name, value in zip(self.reports, reported, strict=True):
-                    infos["reports"][name][index] = value
-            if held is not None:
-                infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = held.n_steps
-                infos.setdefault("drawn_rewards", np.zeros_like(rewards))[index] = held.reward
-            if final is not None:
-                infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = final
-            if success is not None:
-                infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
-            if own_return is not None:
-                infos.setdefault("own_returns", {})[index] = own_return
-            if continues:
-                infos.setdefault(CONTINUES, np.zeros(self.num_envs, bool))[index] = True
-            if logged:
-                infos.setdefault("logged", []).extend(logged)
+            _, rewards[index], terminated[index], truncated[index], kept = result
+            if kept:
+                self._merge(infos, index, kept)
         return self.observations, rewards, terminated, truncated, infos
+
+    def _merge(self, infos: Any, index: int, kept: Kept) -> None:
+        """Adds what is kept of the infos of one row to the infos of the step."""
+        if "reports" in kept:
+            for name, value in zip(self.reports, kept["reports"], strict=True):
+                infos["reports"][name][index] = value
+        if "held" in kept:
+            infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = kept["held"].n_steps
+            drawn = infos.setdefault("drawn_rewards", np.zeros((self.num_envs, *self.reward_shape)))
+            drawn[index] = kept["held"].reward
+        if "final_obs" in kept:
+            if "final_obs" not in infos:
+                infos["final_obs"] = copied(self.observations)
+            put(infos["final_obs"], index, kept["final_obs"])
+        if "success" in kept:
+            infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = kept["success"]
+        if "own_return" in kept:
+            infos.setdefault("own_returns", {})[index] = kept["own_return"]
+        if "continues" in kept:
+            infos.setdefault("continues", np.zeros(self.num_envs, bool))[index] = True
+        if "logged" in kept:
+            infos.setdefault("logged", []).extend(kept["logged"])
 
     def check_form(self, index: int, form: Form) -> None:
         """Raises EnvError if an environment's form differs from that of the first environment."""
@@ -198,8 +201,7 @@ class SyncPool(VectorPool):
         try:
             result = getattr(slot, method)(*given)
             if method in EnvSlot.RETURN_OBS:
-                obs, result = result
-                put(self.observations, index, obs)
+                put(self.observations, index, result[0])
         except EnvError:
             raise
         except Exception as error:

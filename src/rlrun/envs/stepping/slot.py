@@ -5,7 +5,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat, TypedDict
 
 import gymnasium as gym
 import numpy as np
@@ -53,16 +53,30 @@ class Form(NamedTuple):
     reports: Reports
 
 
+class Kept(TypedDict, total=False):
+    """What is kept of the infos of a step. An entry that would say nothing is missing."""
+
+    reports: list[object]  # what the environment declares to report, in the order of `Form.reports`
+    held: Held  # for how long an action was held
+    success: float  # 0 to 1
+    logged: Logged  # names and numbers that the environment logged
+    # of an episode that ended:
+    own_return: np.ndarray  # original return, [components], if an OwnReward wrapper computes it
+    final_obs: object  # its last observation
+    continues: bool  # True if only the agent's episode ended, as with a lost life
+
+
+Results = tuple[object, SupportsFloat, bool, bool, Kept]
+"""A step as Gymnasium returns it: observation, reward, terminated, truncated, infos."""
+
+
 class EnvSlot(gym.Wrapper):
     """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
-    Infos are dropped, because they are slow to merge and to send. Kept are, of each step: whether it was a success, the
-    numbers of `env.log_info`, what the environment declares to report, and for how long an action was held; of each
-    ended episode: its original return if an OwnReward wrapper computes it, and whether only the agent's episode has
-    ended, as with a lost life.
+    Infos are dropped except for those of `Kept`, because they are slow to merge and to send.
     """
 
-    RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
+    RETURN_OBS = ("advance", "start")  # methods whose first result is an observation
 
     def __init__(
         self,
@@ -81,11 +95,9 @@ class EnvSlot(gym.Wrapper):
         self.task: dict[str, float] = {}  # constructor arguments of the current task, if `set_task` was called
         self.parameters: dict[str, float] = {}  # attributes to set when the next episode begins
         self.applied: dict[str, float] = {}  # attributes as the current episode has them
-        self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
         self.declared = self.env.observation_space
         self.reports = reports.declared(self.env)
-        self.reported: list[object] = []  # by the last step, in the order of `reports`
         # dtype and shape of Box observations, which need no further check; None for other spaces
         self.dtype = self.shape = None
         if isinstance(self.declared, spaces.Box):
@@ -98,19 +110,16 @@ class EnvSlot(gym.Wrapper):
         # the record of the current episode; for the first episode it is made even if `recording` is not set yet
         self.episode: RecordedEpisode | None = None
         self.begun = False  # whether the environment has been reset since `make`
-        self.held: Held | None = None  # what the last step reports, if it held an action
-        self.success: float | None = None  # from 0 to 1, as the last step reported it; None if it did not
         self.absent = set(log_info)  # names that no info of the first episode has held so far
         self.found: set[str] = set()  # all names in these infos
         self.continues = False  # whether the last reset went on with the game, for example after a lost life
-        self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
 
     @property
     def form(self) -> Form:
         """The spaces of the environment, the shape of its rewards, whether its steps may hold actions, its reports."""
         return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env), self.reports)
 
-    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
+    def step(self, action: object) -> Results:  # type: ignore[override]  # its infos are typed
         if not self.recording:
             self.episode = None
         elif self.episode is not None:
@@ -123,22 +132,18 @@ class EnvSlot(gym.Wrapper):
             reward = read_reward(reward, self.reward_shape)
             terminated = flag("its terminated", terminated)
             truncated = flag("its truncated", truncated)
-            self.held = self.success = None
-            self.logged = take_logged()
-            if self.reports:
-                self.reported = [info.get(name, reports.ABSENT) for name in self.reports]
-            if info or self.log_info:
-                self._read(info)
+            kept = self._kept(info)
         except (Exception, SystemExit) as error:  # a simulator whose window is closed may call sys.exit
             raise fault(self.index, error) from error
-        self.own_return = None
         if terminated or truncated:
-            self.own_return = self._own_return(reward)
+            own_return = self._own_return(reward)
+            if own_return is not None:
+                kept["own_return"] = own_return
             if self.absent:
                 self._report_absent()
         if self.episode is not None:
             self.episode.obs = obs
-        return obs, reward, terminated, truncated, {}
+        return obs, reward, terminated, truncated, kept
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         before = None
@@ -154,26 +159,24 @@ class EnvSlot(gym.Wrapper):
         self.begun = True
         return obs, {}
 
-    def advance(self, action: object) -> tuple[object, tuple[object, ...]]:
+    def advance(self, action: object) -> Results:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, reported, held, logged, success, final,
-        own_return, continues)). `final` is the last observation of an episode that ended, else None; `own_return` and
-        `continues` (whether only the agent's episode ended, as with a lost life) belong to that episode.
+        Returns the observation to act on next, and the other results of the step.
         """
-        obs, reward, terminated, truncated, _ = self.step(action)
-        reported, held, logged, success = self.reported, self.held, self.logged, self.success
-        if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, reported, held, logged, success, None, None, False)
-        final = copy.deepcopy(obs)  # the reset may write to the memory of obs
-        own_return = self.own_return
-        obs = self.reset()[0]
-        logged = [*logged, *take_logged()]
-        return obs, (reward, terminated, truncated, reported, held, logged, success, final, own_return, self.continues)
+        obs, reward, terminated, truncated, kept = self.step(action)
+        if terminated or truncated:
+            kept["final_obs"] = copy.deepcopy(obs)  # the reset may write to the memory of obs
+            obs = self.reset()[0]
+            if self.continues:
+                kept["continues"] = True
+            if logged := take_logged():
+                kept["logged"] = [*kept.get("logged", ()), *logged]
+        return obs, reward, terminated, truncated, kept
 
-    def start(self, seed: int | None, options: dict[str, object] | None) -> tuple[object, None]:
-        """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
-        return self.reset(seed=seed, options=options)[0], None
+    def start(self, seed: int | None, options: dict[str, object] | None) -> tuple[object, Info]:
+        """Resets the environment."""
+        return self.reset(seed=seed, options=options)
 
     def set_task(self, task: dict[str, float]) -> None:
         """Makes the environment again, with other constructor arguments. It must be reset before the next step.
@@ -301,16 +304,25 @@ class EnvSlot(gym.Wrapper):
             own_reward.restart()
         return obs
 
-    def _read(self, info: Info) -> None:
-        """Keeps what the infos of a step report. Raises ReturnedError."""
-        self._check_mask(info)
-        held: Any = info.get(HELD)
-        if held is not None:
-            held = held._replace(reward=read_reward(held.reward, self.reward_shape))
-        self.held = held
-        self.success = reported_success(info)
+    def _kept(self, info: Info) -> Kept:
+        """Returns what is kept of the infos of a step. Raises ReturnedError."""
+        kept: Kept = {}
+        logged = take_logged()
+        if self.reports:
+            kept["reports"] = [info.get(name, reports.ABSENT) for name in self.reports]
+        if info:
+            self._check_mask(info)
+            held: Any = info.get(HELD)
+            if held is not None:
+                kept["held"] = held._replace(reward=read_reward(held.reward, self.reward_shape))
+            success = reported_success(info)
+            if success is not None:
+                kept["success"] = success
         if self.log_info:
-            self.logged = self.logged + self._info_numbers(info)
+            logged = logged + self._info_numbers(info)
+        if logged:
+            kept["logged"] = logged
+        return kept
 
     def _info_numbers(self, info: Info) -> Logged:
         """Returns the entries of infos that `env.log_info` names. A step that does not report success logs 0."""

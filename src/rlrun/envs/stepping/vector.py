@@ -27,7 +27,7 @@ from rlrun.envs.saving.verdicts import Verdict
 from rlrun.envs.stepping import reports
 from rlrun.envs.stepping.accelerated import Accelerated
 from rlrun.envs.stepping.actions import conversion, sampled
-from rlrun.envs.stepping.autoreset import Arrays, Raw, adapter, copied, put
+from rlrun.envs.stepping.autoreset import Arrays, Infos, Results, SameStep, adapter, copied, put
 from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.envs.stepping.pool import SyncPool, VectorPool
@@ -144,7 +144,10 @@ class VectorEnv(nn.Module):
             reports=declared,
         )
         self.read_reports: Reports = {}  # those that steps hold, because somebody reads them
-        self.adapter, self.clock = adapter(venv), VectorClock(venv.num_envs, self.reward_shape)
+        self.adapter: SameStep | None = None  # a pool needs none
+        if self.pool is None:
+            self.adapter = adapter(venv)
+        self.clock = VectorClock(venv.num_envs, self.reward_shape)
         self._tensor: Callable[[np.ndarray], Tensor] = self._to_device
         if self.device.type == "cpu":
             self._tensor = torch.from_numpy
@@ -296,28 +299,33 @@ class VectorEnv(nn.Module):
                 return self._restarted_step(actions)
             self.pool.idle = clock.cut
         try:
-            raw = self.adapter.step(self.actions.to_native(actions))
-            if self.pool is None:  # an EnvSlot has checked its own step
-                self._check(raw)
+            native = self.actions.to_native(actions)
+            if self.adapter is None:  # an EnvSlot has checked its own step
+                results = self.venv.step(native)
+            else:
+                results = self.adapter.step(native)
+                self._check(results)
         except Exception as error:
             raise self._stopped(error) from error
         finally:
             check_folder(self.name, self.folder)
+        obs, rewards, ended, cut, infos = results
         if self.lost or clock.cut or clock.restarts:
-            raw = self._without_lost(raw)
-        reward = raw.reward.astype(np.float32)
+            obs, infos = self._without_lost(obs, infos)
+        reward = rewards.astype(np.float32)
         if not finite(reward):
             raise self._not_finite("reward", reward, actions)
         next_obs = None
-        if raw.final_obs is not None:
-            next_obs = self._tensors(raw.final_obs, "final observation", actions)
-        clock.obs = following = self._tensors(raw.obs, "observation", actions)
+        final_obs, weights = infos.get("final_obs"), infos.get("weight")
+        if final_obs is not None:
+            next_obs = self._tensors(final_obs, "final observation", actions)
+        clock.obs = following = self._tensors(obs, "observation", actions)
         if next_obs is None:
             next_obs = following
         weight = self._ones
-        if raw.weight is not None:
-            weight = self._tensor(raw.weight)
-        terminated, truncated, events = self._count(raw)
+        if weights is not None:
+            weight = self._tensor(weights)
+        terminated, truncated, events = self._count(rewards, ended, cut, infos)
         step = {
             "following": following,
             "next_obs": next_obs,
@@ -328,22 +336,25 @@ class VectorEnv(nn.Module):
             "executed": self._tensor(actions),
         }
         if self.spec.holds:
-            step |= self._of_held_actions(raw)
+            step |= self._of_held_actions(infos)
         if self.read_reports:
-            step |= self._reported({} if raw.reports is None else raw.reports, raw.weight)
+            reported = infos.get("reports")
+            step |= self._reported({} if reported is None else reported, weights)
         return step, events
 
-    def _check(self, raw: Raw) -> None:
+    def _check(self, results: Results) -> None:
         """Raises ReturnedError if a vector env returned a step of a wrong form."""
-        check_observation(self.batch, raw.obs)
-        if raw.final_obs is not None:
-            check_observation(self.batch, raw.final_obs)
-        check_rows("its reward", raw.reward, (self.num_envs, *self.reward_shape), NUMBERS)
-        check_rows("its terminated", raw.terminated, (self.num_envs,), BOOLS)
-        check_rows("its truncated", raw.truncated, (self.num_envs,), BOOLS)
-        if raw.success is not None:
-            check_rows("success in its infos", raw.success, (self.num_envs,), NUMBERS)
-            for success in raw.success[~np.isnan(raw.success)].tolist():
+        obs, reward, terminated, truncated, infos = results
+        final_obs, successes = infos.get("final_obs"), infos.get("success")
+        check_observation(self.batch, obs)
+        if final_obs is not None:
+            check_observation(self.batch, final_obs)
+        check_rows("its reward", reward, (self.num_envs, *self.reward_shape), NUMBERS)
+        check_rows("its terminated", terminated, (self.num_envs,), BOOLS)
+        check_rows("its truncated", truncated, (self.num_envs,), BOOLS)
+        if successes is not None:
+            check_rows("success in its infos", successes, (self.num_envs,), NUMBERS)
+            for success in successes[~np.isnan(successes)].tolist():
                 fraction("success in its infos", success)
 
     def _reported(self, values: object, weight: np.ndarray | None) -> Step:
@@ -355,12 +366,12 @@ class VectorEnv(nn.Module):
             raise self._stopped(error) from error
         return {name: self._tensor(value) for name, value in found.items()}
 
-    def _of_held_actions(self, raw: Raw) -> Step:
+    def _of_held_actions(self, infos: Infos) -> Step:
         """Returns the entries of a step whose actions may be held."""
-        if raw.n_steps is None or raw.drawn_rewards is None:  # no environment has finished its step
+        if "n_steps" not in infos:  # no environment has finished its step
             return {"n_steps": self._ones}
-        drawn = raw.drawn_rewards.astype(np.float32)
-        return {"n_steps": self._tensor(raw.n_steps), "drawn_reward": self._tensor(drawn)}
+        drawn = infos["drawn_rewards"].astype(np.float32)
+        return {"n_steps": self._tensor(infos["n_steps"]), "drawn_reward": self._tensor(drawn)}
 
     def sample(self, random: Stream) -> Tensor:
         """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
@@ -436,7 +447,7 @@ class VectorEnv(nn.Module):
             reasons = clock.cut | {index: error.reason for index, error in self.lost.items()}
             for index, reason in reasons.items():
                 envs[index] = {LOST: reason}
-        elif self.pool is None and self.method == NATIVE:
+        elif self.adapter is not None and self.method == NATIVE:
             envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
         tree = {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds), "reports_success": clock.reports_success}
@@ -473,7 +484,7 @@ class VectorEnv(nn.Module):
 
     def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
         """Restores every environment. Returns index -> reason for those that could not be restored."""
-        if self.pool is None and trees is not None and self.method == NATIVE:
+        if self.adapter is not None and trees is not None and self.method == NATIVE:
             self.adapter.load(trees[0])
             return {}
         if self.pool is None or trees is None:
@@ -490,10 +501,10 @@ class VectorEnv(nn.Module):
             error = next(iter(self.lost.values()))
             raise self._stopped(error) from error
 
-    def _without_lost(self, raw: Raw) -> Raw:
+    def _without_lost(self, obs: Arrays, infos: Infos) -> tuple[Arrays, Infos]:
         """Starts new episodes in environments that failed or were not restored.
 
-        Returns `raw` with the new observations in these rows, and with weight 0 for them.
+        Returns the results of the step with the new observations in these rows, and with weight 0 for them.
         """
         assert self.pool is not None
         clock = self.clock
@@ -501,20 +512,22 @@ class VectorEnv(nn.Module):
         clock.restarts = {index: clock.restarts.get(index, 0) for index in self.lost}
         rows = sorted({*clock.cut, *self.lost})
         if not rows:
-            return raw
+            return obs, infos
         before = _numpy(clock.obs)
         weight = np.ones(self.num_envs, np.float32)
         for index in rows:
             self._start(index)
-        if raw.final_obs is None:
+        final_obs = infos.get("final_obs")
+        if final_obs is None:
             final = copied(self.pool.observations)
         else:
-            final = copied(raw.final_obs)
+            final = copied(final_obs)
         for index in rows:
             put(final, index, rows_of(before, index))
             weight[index] = 0.0
         clock.cut = self.pool.idle = {}
-        return raw._replace(obs=self.pool.observations, final_obs=final, weight=weight)
+        infos["final_obs"], infos["weight"] = final, weight
+        return self.pool.observations, infos
 
     def _start(self, index: int) -> None:
         """Starts a new episode with a new seed in one environment, which is replaced if it has failed.
@@ -548,51 +561,53 @@ class VectorEnv(nn.Module):
     def _executed(self, action: Tensor) -> np.ndarray:
         return self.actions.clip(action.cpu().numpy())
 
-    def _count(self, raw: Raw) -> tuple[Tensor, Tensor, Events]:
+    def _count(
+        self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, infos: Infos
+    ) -> tuple[Tensor, Tensor, Events]:
         """Returns terminated, truncated (False for rows that are also terminated), and what else happened."""
         clock = self.clock
         events = NOTHING
-        clock.returns += raw.reward
-        if raw.success is not None:
-            self._count_successes(raw)
-        measures = raw.measures
-        if raw.n_steps is not None:
-            measures = {"frames": raw.n_steps}
-        if measures or raw.logged or clock.lines:
-            events = Events(measures=measures or {}, logged=raw.logged or (), restarted=clock.lines)
+        clock.returns += reward
+        successes, continues, weight = infos.get("success"), infos.get("continues"), infos.get("weight")
+        if successes is not None:
+            self._count_successes(successes, weight)
+        measures, logged = infos.get("measures"), infos.get("logged", ())
+        if "n_steps" in infos:
+            measures = {"frames": infos["n_steps"]}
+        if measures or logged or clock.lines:
+            events = Events(measures=measures or {}, logged=logged, restarted=clock.lines)
             clock.lines = []
-        ended = raw.terminated | raw.truncated
+        ended = terminated | truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
             return self._all_false, self._all_false, events
         over = ended  # rows whose environment begins a new episode
-        if raw.continues is not None:
-            over = ended & ~raw.continues
-            if raw.weight is not None:  # a simulator's reset within an episode is not a step of it
-                clock.begun[raw.continues & (raw.weight == 0)] += 1
+        if continues is not None:
+            over = ended & ~continues
+            if weight is not None:  # a simulator's reset within an episode is not a step of it
+                clock.begun[continues & (weight == 0)] += 1
         reported = over  # rows whose episode is reported: not those of masked steps
-        if raw.weight is not None:
-            reported = over & (raw.weight > 0)
+        if weight is not None:
+            reported = over & (weight > 0)
         rows = np.flatnonzero(reported)
         lengths = clock.steps - clock.begun[rows]
-        columns = [clock.returns[rows], lengths, rows, raw.terminated[rows]]
+        columns = [clock.returns[rows], lengths, rows, terminated[rows]]
         if clock.reports_success:
             success = np.zeros(self.num_envs)
-            if raw.success is not None:
-                success = np.nan_to_num(raw.success)
+            if successes is not None:
+                success = np.nan_to_num(successes)
             columns += [success[rows], np.nan_to_num(clock.successes[rows]) / lengths]
         episodes = list(map(Episode, *(column.tolist() for column in columns)))
         clock.count_from_here(over)
-        events = events._replace(episodes=episodes, own_returns=raw.own_returns or {})
-        return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), events
+        events = events._replace(episodes=episodes, own_returns=infos.get("own_returns", {}))
+        return self._tensor(terminated.copy()), self._tensor(truncated & ~terminated), events
 
-    def _count_successes(self, raw: Raw) -> None:
+    def _count_successes(self, found: np.ndarray, weight: np.ndarray | None) -> None:
         """Adds the successes that the steps reported to those of the current episodes."""
-        assert raw.success is not None
-        reported = ~np.isnan(raw.success)
-        if raw.weight is not None:
-            reported &= raw.weight > 0
+        reported = ~np.isnan(found)
+        if weight is not None:
+            reported &= weight > 0
         successes = self.clock.successes
-        successes[reported] = np.nan_to_num(successes[reported]) + raw.success[reported]
+        successes[reported] = np.nan_to_num(successes[reported]) + found[reported]
         self.clock.reports_success |= bool(reported.any())
 
     def _restarted_step(self, actions: np.ndarray) -> tuple[Step, Events]:
@@ -631,13 +646,13 @@ class VectorEnv(nn.Module):
                     )
         except Exception as error:
             raise self._stopped(error) from error
-        self.adapter.after_reset()
+        if self.adapter is not None:
+            self.adapter.after_reset()
+            return obs  # type: ignore[no-any-return]
         self._check_lost()
         for index in list(self.lost):
             self._start(index)
-        if self.pool is not None:  # its memory also holds the observations of restarted environments
-            return self.pool.observations
-        return obs
+        return self.venv.observations  # its memory also holds the observations of restarted environments
 
     def _tensors(self, obs: Any, what: str, actions: np.ndarray | None = None, space: Any = None) -> Any:
         """Returns observations as tensors, floats as float32. Raises RunError if a number is not finite."""

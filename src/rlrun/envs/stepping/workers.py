@@ -314,8 +314,9 @@ def serve_slot(pipe: Connection, index: int, recipe: Recipe, resources: contextl
         method, given = pipe.recv()
         result = getattr(slot, method)(*given)
         if method in EnvSlot.RETURN_OBS:
-            obs, result = result
+            obs, *others = result
             put(observations, index, obs)
+            result = (None, *others)
 
 
 def _run_target(
