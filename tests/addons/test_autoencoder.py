@@ -173,13 +173,13 @@ def test_recorded_updates_of_an_autoencoder_have_the_bits_of_eager(algo: str, tr
 @pytest.mark.parametrize(
     ("algo", "trained_by", "changes", "fault"),
     [
-        ("q_learning", "own", {}, "not supported by algo=q_learning, which has no network of observations"),
+        ("q_learning", "own", {}, "not supported by algo=q_learning, which trains no network on observations"),
         ("ppo_lstm", "both", {}, "not supported by algo=ppo with these settings, because it learns from sequences"),
         ("muzero", "own", {}, "not supported by algo=muzero with these settings, because it learns from sequences"),
         ("ppo", "agent", {"algo.goals": {"name": "categorical", "num_goals": 2}}, "not supported with goals"),
-        ("iql", "both", {}, "trained_by=both: needs one optimiser of a critic, .* but algo=iql has 2; set .*=own"),
-        ("svpg", "both", {}, "trained_by=both: needs one optimiser of a critic, .* but algo=svpg has 2; set .*=own"),
-        ("vpg", "agent", {}, "trained_by=agent: needs one optimiser of a critic, .* but algo=a2c has 0; set .*=own"),
+        ("iql", "both", {}, "trained_by=both: needs one optimiser .* but algo=iql has 2; set .*=own"),
+        ("svpg", "both", {}, "trained_by=both: needs one optimiser .* but algo=svpg has 2; set .*=own"),
+        ("vpg", "agent", {}, "trained_by=agent: needs one optimiser .* but algo=a2c has 0; set .*=own"),
         ("cem", "agent", {}, "convolutions and algo.representation=autoencoder are not supported"),
     ],
 )

@@ -72,7 +72,7 @@ def test_two_optimisers_of_one_weight_are_refused_unless_one_lies_within_the_oth
     agent = Tree()
     agent.second = torch.optim.SGD(agent.torso.parameters(), 0.1)
     line = (
-        "algo=tree: agent.optims.0 and agent.second both train agent.torso.weight, agent.torso.bias; give every weight "
+        "algo=tree: agent.optims.0 and agent.second train agent.torso.weight, agent.torso.bias; give every weight "
         "to one optimiser, or make one with within=<the other>"
     )
     with pytest.raises(ConfigError) as refused:
@@ -83,6 +83,13 @@ def test_two_optimisers_of_one_weight_are_refused_unless_one_lies_within_the_oth
     within.third = Optim([within.torso.bias], 0.1, within=within.second)
     ownership.check(within, Addons())
     assert ownership.weights(within, Addons())[1].optimisers == ["agent.optims.0", "agent.second", "agent.third"]
+
+
+def test_an_optimiser_that_is_kept_in_two_places_is_one_owner() -> None:
+    agent = Tree()
+    agent.kept = (agent.optims[0], agent.part.by_name)
+    ownership.check(agent, Addons())
+    assert all(len(weight.owners) <= 1 for weight in ownership.weights(agent, Addons()))
 
 
 def test_weights_without_an_optimiser_are_named() -> None:
@@ -195,7 +202,7 @@ class Mine(DQN):
             "two",
             "self.second = Optim(self.q.parameters(), 0.1)",
             2,
-            "algo=two: agent.optim and agent.second both train",
+            "algo=two: agent.optim and agent.second train",
         ),
         (
             "none",

@@ -110,15 +110,18 @@ def test_two_reports_of_one_name_are_refused_and_other_attributes_ignored() -> N
     assert reports.declared(env) == {}
     once = type("Inherits", (Price,), {})(Price.Config(per_unit=1.0), env)
     assert reports.declared(once) == Price.reports
-    with pytest.raises(ConfigError, match="two wrappers of the environment report 'price'"):
+    with pytest.raises(ConfigError, match="the environment or its wrappers report 'price' twice"):
         reports.declared(Price(Price.Config(per_unit=1.0), once))
     env.unwrapped.reports = {"nested": gym.spaces.Dict({"a": PRICE})}
     with pytest.raises(ConfigError, match="'nested' must be a Box or Discrete, not Dict"):
         reports.declared(env)
-    for name in ("reward", "next_obs", "following", "log_prob", "weight", "carry.price"):
+    for name in ("reward", "next_obs", "following", "log_prob", "weight"):
         env.unwrapped.reports = {name: PRICE}
         with pytest.raises(ConfigError, match="is taken; give the report another name"):
             reports.declared(env)
+    env.unwrapped.reports = {"price.mean": PRICE}
+    with pytest.raises(ConfigError, match=r"'price\.mean' has a dot; give the report another name"):
+        reports.declared(env)
 
 
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
@@ -166,6 +169,17 @@ def test_arrays_of_vector_environments_are_checked_except_masked_rows() -> None:
             reports.batch(declared, wrong, 3, masked)
     with pytest.raises(ReturnedError, match="must be a dict"):
         reports.batch(declared, [1.0], 3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "refused"),
+    [(np.uint8, 255, 300), (np.int8, -128, 128), (np.float32, 1e38, 1e39), (np.float64, 1e38, 1e300)],
+)
+def test_a_reported_number_that_its_dtype_does_not_hold_is_refused(dtype: Any, stored: Any, refused: Any) -> None:
+    declared = {"price": Box(0, 1, (), dtype)}
+    assert reports.batch(declared, {"price": [stored]}, 1)["price"] == pytest.approx(stored), "bounds are estimates"
+    with pytest.raises(ReturnedError, match=r"^info\['price'\] is .*, but its `reports` declare Box"):
+        reports.batch(declared, {"price": [refused]}, 1)
 
 
 def test_a_vector_wrapper_shows_the_reports_of_the_environment_inside_it() -> None:

@@ -160,6 +160,23 @@ def test_a_pause_of_updates_after_refill_is_resumed(build: Build) -> None:
     assert loop.updates > 6
 
 
+@pytest.mark.parametrize("refilled", [[6], [14], [14, 18], [6, 10, 30], [14, 40, 44]])
+@pytest.mark.parametrize("start_update", [0, 4, 8, 24])
+def test_no_update_is_made_while_the_emptied_buffer_is_filled(
+    start_update: int, refilled: list[int], build: Build
+) -> None:
+    loop: Any = build(toy("dqn", **{"algo.loop.start_update": start_update, "algo.loop.updates_per_step": 1.0}))
+    expected, emptied = 0, -8
+    while loop.steps < 60:
+        if loop.steps in refilled:
+            loop.refill()
+            emptied = loop.steps
+        loop.tick()
+        if loop.steps > max(emptied + 8 if emptied >= 0 else 0, start_update):
+            expected += 2  # an update for each of two environments
+        assert loop.updates == expected, loop.steps
+
+
 def test_rows_hold_the_lag_of_their_updates(build: Build) -> None:
     loop = build(toy("dqn", **{"algo.loop.lag": 1, "algo.loop.updates_per_step": 2.0}))
     train(loop, 12)

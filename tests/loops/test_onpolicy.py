@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import put, toy
+from toys import put, toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
@@ -103,6 +103,14 @@ def test_a_lagging_learner_is_given_each_rollout_so_many_updates_later(build: Bu
         assert late.batch is None and late.updates == 0
     assert all(torch.equal(x, batch["obs"]) for x, batch in zip(first, given_of(late, 3), strict=True))
     assert (late.updates, late.steps) == (3, 5 * 16)
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_the_first_update_is_announced_for_the_transitions_before_it(lag: int, build: Build) -> None:
+    loop = train(build(toy("ppo", **{"algo.loop.lag": lag})), 1)
+    setting, transitions = loop.first_update()
+    assert transitions == loop.steps
+    assert setting.endswith(f", algo.loop.lag={lag}") == bool(lag)
 
 
 def test_a_late_rollout_keeps_the_probabilities_of_the_policy_that_acted(build: Build) -> None:

@@ -23,12 +23,15 @@ class Addon(Learner):
     """
 
     def spec_after(self, spec: Spec) -> Spec:
-        """Returns the spec that the agent receives instead of the environment's; it keeps an `action_mask`."""
+        """Returns the spec that the agent receives instead of the given one.
+
+        If the observations of the given one have an entry `action_mask`, so must those of the new one.
+        """
         return spec
 
     @property
     def encoder_of_agent(self) -> Encoder | None:
-        """The encoder of observations before the torsos of the agent, or None."""
+        """An encoder of this add-on that each torso of the agent begins with (`Parts.torso`), or None."""
         return None
 
     def attach_to(self, agent: Agent) -> None:
@@ -94,7 +97,7 @@ class Addons(nn.ModuleList):
 
     @property
     def num_next_steps(self) -> int:
-        """The largest `num_next_steps` of any add-on."""
+        """The length of the sequences `next_steps` of the batches, for the add-on that reads the longest; 0: none."""
         return max((addon.num_next_steps for addon in self), default=0)
 
     @property

@@ -1,4 +1,4 @@
-"""Base class of loops. A loop says when to collect steps and when to learn; how is said here, once for all loops."""
+"""Base class of loops. A loop decides when to collect steps and when to learn. How that is done is here."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -23,8 +23,8 @@ from rlrun.types import NOTHING, Batch, Context, Events, MetaBatch, Metrics, Obs
 class Loop(Requires, Module):
     """Owns agent, add-ons, environments and buffer, so its state dict is the state of the run.
 
-    Loops are written in its methods, above all `begin`, `collect`, `learn` and `set_parameters`. They name neither
-    environments nor add-ons.
+    A loop writes `tick`, and calls the other methods, above all `begin`, `collect`, `learn` and `set_parameters`. It
+    names neither environments nor add-ons.
 
     horizon: the number of steps over which schedules run. A resume with more steps does not change the horizon.
     """
@@ -49,8 +49,8 @@ class Loop(Requires, Module):
         self.metrics = Accumulator(env.device, window=max(1, horizon // env.spec.num_envs // 20))
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.schedules = Schedules({})  # of hyperparameters
-        self.tick_start = 0  # `steps` at the start of the tick
-        self.batch: Any = None  # batch of the last update, for a post-mortem
+        self.tick_start = 0  # `steps` at the start of the tick, at which piecewise schedules are read
+        self.batch: Any = None  # the last relabelled batch that was learned from
 
     @classmethod
     def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
@@ -74,7 +74,7 @@ class Loop(Requires, Module):
         return "", 0
 
     def last_points(self) -> Iterator[tuple[str, int]]:
-        """Yields (setting, environment step of the last value) of each schedule with values at environment steps."""
+        """Yields the setting of each schedule that lists environment steps, and the last of these steps."""
         yield from self.schedules.last_points()
         if self.curriculum is not None:
             yield from self.curriculum.last_points()
@@ -101,11 +101,11 @@ class Loop(Requires, Module):
         raise NotImplementedError
 
     def start(self, names: Mapping[int, str]) -> None:
-        """Starts a new episode in each of these environments, by its index (`Collector.start`)."""
+        """Starts new episodes. names: index of an environment -> name of its episode, which determines its seeds."""
         self.collector.start(names, self.seed)
 
     def join(self) -> None:
-        """Ends what `start` began: agent and add-ons draw for all environments together again."""
+        """Lets random streams, which `start` split by episode, draw for all environments together again."""
         self.collector.join()
 
     def draw_tasks(self) -> None:

@@ -41,8 +41,8 @@ def weights(agent: Agent, addons: Addons) -> list[Weight]:
             found[id(param)].names.append(name)
         else:
             named = holders.get(id(param), {})
-            outer = {id(optimiser) for optimiser in named.values()}
-            owners = [name for name, optimiser in named.items() if outer.isdisjoint(_around(optimiser))]
+            holding = {id(optimiser) for optimiser in named.values()}
+            owners = [name for name, optimiser in named.items() if holding.isdisjoint(_around(optimiser))]
             found[id(param)] = Weight([name], tuple(param.shape), param.requires_grad, [*named], owners)
     return sorted(found.values(), key=lambda weight: not weight.is_trained)
 
@@ -58,7 +58,7 @@ def check(agent: Agent, addons: Addons) -> None:
 
 
 def untrained(agent: Agent, addons: Addons) -> str:
-    """Returns a line about weights that no optimiser changes, or "" if there are none."""
+    """Returns a line about weights that should be trained but have no optimiser, or "" if there are none."""
     found = [weight for weight in weights(agent, addons) if weight.is_trained and not weight.owners]
     if not found:
         return ""
@@ -68,7 +68,7 @@ def untrained(agent: Agent, addons: Addons) -> str:
 def _fault(agent: Agent, owners: Sequence[str], shared: list[Weight]) -> str:
     names = " and ".join(owners)
     return (
-        f"algo={agent.registered}: {names} both train {_listed(shared)}; give every weight to one optimiser, or make "
+        f"algo={agent.registered}: {names} train {_listed(shared)}; give every weight to one optimiser, or make "
         "one with within=<the other>"
     )
 
@@ -81,7 +81,18 @@ def _listed(found: list[Weight]) -> str:
 
 
 def _optimisers(tree: nn.Module) -> Iterator[tuple[str, Optimiser]]:
-    """Yields the optimisers of all modules by name: modules, those of torch, and those in lists, tuples and dicts."""
+    """Yields every optimiser once, with its first name.
+
+    It is a module (`Optim`), or an attribute of a module, directly or in lists, tuples, sets and dicts.
+    """
+    seen: set[int] = set()
+    for name, optimiser in _found(tree):
+        if id(optimiser) not in seen:
+            seen.add(id(optimiser))
+            yield name, optimiser
+
+
+def _found(tree: nn.Module) -> Iterator[tuple[str, Optimiser]]:
     for path, module in tree.named_modules():
         if isinstance(module, Optim):
             yield path, module

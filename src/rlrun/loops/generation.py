@@ -6,7 +6,7 @@ from rlrun.types import Step
 
 
 class Generation:
-    """Gives each member `episodes` trials, and sums up their discounted returns.
+    """Gives each member `episodes` trials, and averages their discounted returns.
 
     A trial is one episode of one member. An environment starts the next trial as soon as its episode ends; it does not
     wait for other environments.
@@ -15,8 +15,8 @@ class Generation:
     def __init__(self, episodes: int, gamma: float, num_envs: int, device: torch.device):
         self.episodes, self.gamma = episodes, gamma
         self.fitness = torch.zeros(0, device=device)  # [members], sum of returns so far / episodes
-        self.jobs: list[int] = []  # the number of the trial that each environment runs, or -1 if none is left
-        self.started = self.finished = 0  # numbers of trials in this generation
+        self.jobs: list[int] = []  # index of the trial that each environment runs, or -1 if none is left
+        self.started = self.finished = 0  # how many trials of this generation have started and finished
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
         self.discounts = torch.ones_like(self.returns)  # gamma^t, with the timestep t of each running episode
 
@@ -45,25 +45,24 @@ class Generation:
         self.discounts *= self.gamma
         ended = step["terminated"] | step["truncated"]
         for slot in ended.nonzero().flatten().tolist():
-            self._end(slot, counts=bool(step["weight"][slot]))
+            self._end(slot, is_masked=not step["weight"][slot])
         return self.finished > before
 
-    def _end(self, slot: int, counts: bool) -> None:
+    def _end(self, slot: int, is_masked: bool) -> None:
         """Adds the return of an ended episode to the fitness of its member, and starts the next trial.
 
-        slot: index of the environment. counts: False if the last step of the episode is masked; the trial is then
-        repeated.
+        slot: index of the environment. is_masked: whether the last step of the episode is; the trial is then repeated.
         """
-        if counts and self.jobs[slot] >= 0:
-            self.fitness[self.jobs[slot] % len(self.fitness)] += self.returns[slot] / self.episodes
-            self.finished += 1
-        if counts:
+        if not is_masked:
+            if self.jobs[slot] >= 0:
+                self.fitness[self.members[slot]] += self.returns[slot] / self.episodes
+                self.finished += 1
             self.jobs[slot] = self._next_job()
         self.returns[slot] = 0
         self.discounts[slot] = 1
 
     def _next_job(self) -> int:
-        """Returns the number of the next trial, which then counts as started, or -1."""
+        """Returns the index of the next trial, which then counts as started, or -1."""
         if self.started == self._num_trials:
             return -1
         self.started += 1
@@ -71,5 +70,4 @@ class Generation:
 
     @property
     def _num_trials(self) -> int:
-        """The number of trials."""
         return len(self.fitness) * self.episodes

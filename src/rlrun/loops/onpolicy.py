@@ -36,18 +36,22 @@ class OnPolicy(Loop):
         if type(self.agent).ask is not Agent.ask or isinstance(self.agent, MetaAgent):
             why = "which learns from parameter vectors or tasks, not from rollouts"
             raise ConfigError(f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, {why}")
-        setting, steps = self.shortest_rollout()
-        if self.cfg.lag:
-            setting += f", algo.loop.lag={self.cfg.lag}"
-        check_fits(setting, steps * (self.cfg.lag + 1), self.spec, self.device)
+        check_fits(*self.before_update(), self.spec, self.device)
         self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
     def shortest_rollout(self) -> tuple[str, int]:
         """Returns the config setting that determines the length of a rollout, and its minimum number of timesteps."""
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
-    def first_update(self) -> tuple[str, int]:
+    def before_update(self) -> tuple[str, int]:
+        """Returns the config settings that determine when the first update is made, and the timesteps before it."""
         setting, steps = self.shortest_rollout()
+        if self.cfg.lag:
+            setting += f", algo.loop.lag={self.cfg.lag}"
+        return setting, steps * (self.cfg.lag + 1)
+
+    def first_update(self) -> tuple[str, int]:
+        setting, steps = self.before_update()
         return setting, steps * self.spec.num_envs
 
     def shorten_rollouts(self, transitions: int) -> float:
@@ -64,8 +68,9 @@ class OnPolicy(Loop):
             return {}
         self.begin_update(ctx)
         metrics = self.learn_from_rollout(self.waiting.pop(0), ctx)
-        if self.cfg.lag:  # number of updates since the rollout was collected
-            metrics["loss/lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
+        if self.cfg.lag:
+            # the number of updates since the rollout was collected; there were fewer when the first ones were
+            metrics["loss/lag"] = torch.tensor(float(min(self.updates, self.cfg.lag)))
         return self.count_update(metrics)
 
     def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Metrics:

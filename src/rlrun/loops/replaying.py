@@ -38,7 +38,7 @@ class Replaying(Loop):
         super().__init__(*args)
         self.random = Stream(self.seed, "warmup")
         self.filling = Filling(self.cfg, self.agent, self.spec, self.random, self.device)
-        self.offline_updates = 0  # updates before the first transition, each a step of the run (loops/hybrid.py)
+        self.offline_updates = 0  # updates that loops/hybrid.py makes before it collects; each is a step of the run
         self.learned: Metrics = {}  # metrics of the last update in this tick
 
     def tick(self) -> Metrics:
@@ -83,7 +83,7 @@ class Replaying(Loop):
 
         The next `warmup_steps` transitions fill the buffer again, with actions of `refill_policy` and without updates.
         """
-        self.filling.begin_again(self.collected, self.warmup_steps)
+        self.filling.begin_again(self.collected, self.warmup_steps, self.start_update)
         self.buffer.clear()
         self.begin()
 

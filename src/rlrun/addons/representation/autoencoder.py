@@ -50,11 +50,11 @@ class Autoencoder(Addon):
         latent = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
         torso = registry.build("network", network, [spec.obs], None)
         self.encoder = Encoder(torso, latent, learns_from_agent=cfg.trained_by != "own")
-        self.encoder_optim: Optim | None = None  # within that of the agent; only with trained_by=both
+        self.encoder_optim: Optim | None = None  # for trained_by=both: a second one of weights that the agent trains
         if cfg.trained_by == "agent":
             return
-        self.plain = FlattenInputs(spec.obs)
-        self.decoder = Head(registry.build("network", network, [latent], None), self.plain.size)
+        self.flatten = FlattenInputs(spec.obs)
+        self.decoder = Head(registry.build("network", network, [latent], None), self.flatten.size)
         self.shuffle = parts.stream("shuffle")
         trained = nn.ModuleList([self.decoder])
         if cfg.trained_by == "own":
@@ -76,9 +76,9 @@ class Autoencoder(Addon):
         owners = [optim for optim in optims if any(param is first for param in optim.params)]
         if len(owners) != 1:
             raise ConfigError(
-                f"algo.representation.trained_by={self.cfg.trained_by}: needs one optimiser of a critic, or of a torso "
-                f"that actor and critic share, but algo={agent.registered} has {len(owners)}; "
-                "set algo.representation.trained_by=own"
+                f"algo.representation.trained_by={self.cfg.trained_by}: needs one optimiser of the agent that trains "
+                "the encoder, as that of a critic or of a torso that actor and critic share, but "
+                f"algo={agent.registered} has {len(owners)}; set algo.representation.trained_by=own"
             )
         if self.cfg.trained_by == "both":
             self.encoder_optim = Optim(self.encoder.parameters(), self.cfg.learning_rate, within=owners[0])
@@ -87,7 +87,7 @@ class Autoencoder(Addon):
         """Yields why this agent cannot have the encoder before its torsos."""
         name = f"by algo={agent.registered}"
         if not any(isinstance(module, Encoded) for module in agent.modules()):
-            yield f"{name}, which has no network of observations that gradients train"
+            yield f"{name}, which trains no network on observations by gradients"
         if agent.memory.size or agent.sequence_length is not None:
             yield f"{name} with these settings, because it learns from sequences"
         if agent.spec.obs != self.obs_space:
@@ -97,13 +97,13 @@ class Autoencoder(Addon):
         return (self.encoder,)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        metrics: Metrics = {}
         if self.cfg.trained_by == "agent":
-            return metrics
+            return {}
         rows = {"obs": batch["obs"], "weight": batch["weight"]}
         is_replay = rows["weight"].dim() == 1
         if is_replay:
             return self.fit(rows)
+        metrics: Metrics = {}
         for epoch in minibatches(rows, self.cfg.epochs, self.cfg.minibatch_size, self.shuffle):
             for minibatch in epoch:
                 metrics = self.fit(minibatch)
@@ -113,7 +113,7 @@ class Autoencoder(Addon):
     def fit(self, rows: Batch) -> Metrics:
         """Takes one gradient step on the reconstruction of observations [batch, ...]."""
         decoded = self.decoder(self.encoder(rows["obs"]))
-        huber = F.smooth_l1_loss(decoded, self.plain(rows["obs"]), reduction="none")
+        huber = F.smooth_l1_loss(decoded, self.flatten(rows["obs"]), reduction="none")
         loss = masked_mean(huber.mean(-1), rows["weight"])
         if self.encoder_optim is None:
             self.optim.step(loss)
