@@ -3,11 +3,15 @@
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
+from rlrun.config.sources import PlainYaml
+from rlrun.config.stored import parse_yaml
 from rlrun.errors import ConfigError
 
 PAIR = ["algo=sac", "env=HalfCheetah"]
@@ -398,3 +402,27 @@ def test_literal_text_composes_to_itself() -> None:
     for text in texts:
         (job,) = jobs(["algo=ppo", "env=CartPole", f"name={literal(text)}"])
         assert job.values["name"] == text
+
+
+TEXTS = (
+    "a: 1\nb: {c: [1.5, x, null, true]}\nd: 1e-3\n", "a: 'x\n  y'\nb: |\n  text\n\n  more\n", 'a: "\\u20ac \\n"\n',
+    "a: &b [1]\nc: *b\n", "a: {", "\ta: 1", "a: 'x", "a: !!int x", "{a: 1, a: 2}", "a: \x01", "a: \ud800",
+    "!!python/object:os.system x", "? [1]: 2", "a: " + "[" * 70 + "]" * 70, "a: 1\n---\nb: 2\n", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rules", [None, PlainYaml])
+@pytest.mark.parametrize("text", TEXTS)
+def test_untrusted_yaml_is_read_and_refused_alike_without_libyaml(
+    text: str, rules: type | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outcome() -> object:
+        try:
+            return parse_yaml(text, Path("file.yaml"), rules)
+        except ConfigError as error:
+            return error.faults
+
+    assert yaml.__with_libyaml__
+    found = outcome()
+    monkeypatch.setattr(yaml, "__with_libyaml__", False)
+    assert outcome() == found

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal import defaults_list as lists
 from hydra._internal.config_repository import IConfigRepository
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.defaults_list import DefaultsList, create_defaults_list
+from hydra._internal.defaults_list import DefaultsList, Overrides, create_defaults_list
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
 from hydra.core.object_type import ObjectType
@@ -219,6 +220,22 @@ def _for_hydra(entry: Default) -> InputDefault:
 def _is_group(path: str, folders: Sequence[Path]) -> bool:
     """Returns whether a path is that of a folder in `conf` folders."""
     return any((folder / path).is_dir() for folder in folders)
+
+
+_map_of_choices = lists._create_interpolation_map
+
+
+def _map_if_needed(overrides: Overrides, defaults_list: list[InputDefault], self_added: bool) -> DictConfig:
+    """Returns the choices that entries like `preset: ${algo}-${env}` refer to.
+
+    Hydra maps them for every file, which takes most of the time of a composition; almost no file has such entries.
+    """
+    if any(entry.is_interpolation() for entry in defaults_list):
+        return _map_of_choices(overrides, defaults_list, self_added)
+    return NO_VALUES
+
+
+lists._create_interpolation_map = _map_if_needed
 
 
 class Composer:

@@ -26,7 +26,7 @@ def read(name: str, where: Sequence[Path]) -> dict[str, Any]:
     """
     path = Path(name)
     try:
-        values = parse_yaml(files.read(path, files.CONFIG_BYTES).decode(), path, sources.ConfigYaml)
+        values = parse_yaml(files.read(path, files.CONFIG_BYTES).decode(), path, sources.PlainYaml)
     except FileNotFoundError:
         raise ConfigError(f"preset={name}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:

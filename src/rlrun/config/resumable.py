@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlrun import dotted
 from rlrun.config import check, loggers
-from rlrun.config.sources import ConfigYaml
+from rlrun.config.sources import PlainYaml
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, parse_yaml, read_text
 from rlrun.errors import ConfigError
 from rlrun.formats.history import METRICS_KEY
@@ -119,7 +119,7 @@ def setting(word: str) -> tuple[str, Any]:
         number = float(text)
     except ValueError:
         try:
-            return key, parse_yaml(text, Path(key), ConfigYaml)
+            return key, parse_yaml(text, Path(key), PlainYaml)
         except ConfigError:
             return key, text
     if number.is_integer():

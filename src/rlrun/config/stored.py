@@ -1,5 +1,6 @@
 """Writes configs as plain YAML, and reads them as untrusted data."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -130,21 +131,15 @@ def _check_limits(values: object, path: Path, depth: int = 0) -> None:
             _check_limits(value, path, depth + 1)
 
 
-def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
+def parse_yaml(text: str, path: Path, rules: type | None = None) -> Any:
     """Parses YAML of an untrusted file. Raises ConfigError if it has aliases or is nested too deeply.
 
-    base: the YAML loader; None: the one for YAML 1.1.
+    rules: the constructor and resolver of values; None: those of YAML 1.1.
     """
     import yaml
 
-    class Loader(base or yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: object, index: int) -> object:
-            if self.check_event(yaml.AliasEvent):
-                raise ConfigError(f"{path}: aliases are not allowed")
-            return super().compose_node(parent, index)
-
     try:
-        values = yaml.load(text, Loader)
+        values = _loaded(text, path, rules)
         _check_limits(values, path)
         return values
     except yaml.MarkedYAMLError as error:
@@ -155,6 +150,37 @@ def parse_yaml(text: str, path: Path, base: type | None = None) -> Any:
     # what PyYAML raises for values that do not fit their tags, such as `!!int x`, `!!bool x` and `!!timestamp x`
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a config ({' '.join(str(error).split())[:200]})") from None
+
+
+def _loaded(text: str, path: Path, rules: type | None) -> object:
+    """Returns the values of YAML. Raises ConfigError for aliases, and what PyYAML raises."""
+    import yaml
+
+    class NoAliases(yaml.composer.Composer):
+        def compose_node(self, parent: object, index: int) -> object:
+            if self.check_event(yaml.AliasEvent):  # type: ignore[attr-defined]
+                raise ConfigError(f"{path}: aliases are not allowed")
+            return super().compose_node(parent, index)
+
+    own: tuple[type, ...] = ()
+    if rules is not None:
+        own = (rules,)
+    if yaml.__with_libyaml__:
+
+        class Fast(NoAliases, *own, yaml.CSafeLoader):  # type: ignore[misc]
+            """Parses in C, six times faster, and composes in Python."""
+
+            def __init__(self, stream: str):
+                yaml.CSafeLoader.__init__(self, stream)
+                NoAliases.__init__(self)
+
+        with contextlib.suppress(yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError):
+            return yaml.load(text, Fast)
+
+    class Loader(NoAliases, *own, yaml.SafeLoader):  # type: ignore[misc]
+        """Parses in Python; its errors say what was expected."""
+
+    return yaml.load(text, Loader)
 
 
 def _forbidden(values: object, path: str) -> list[str]:
