@@ -21,10 +21,19 @@ def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, 
     """
     found = []
     for module in agent.modules():
-        for name in dir(type(module)):
-            if getattr(getattr(type(module), name, None), mark, False):
-                found.append((module, name))
+        for name in _marked(type(module), mark):
+            found.append((module, name))
     return found
+
+
+def _marked(kind: type, mark: str) -> list[str]:
+    """Returns the names of the marked methods of a class, in alphabetical order."""
+    methods: dict[str, object] = {}
+    for base in kind.__mro__:
+        if base not in (nn.Module, object):  # which have hundreds of attributes, and no kernels
+            for name, value in vars(base).items():
+                methods.setdefault(name, value)
+    return sorted(name for name, value in methods.items() if getattr(value, mark, False))
 
 
 def accelerate(agent: nn.Module, engine: str, precision: str, device: torch.device) -> None:
