@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-import yaml
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.config.sources import CONF
+from rlrun.config.sources import CONF, content
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
@@ -44,9 +43,10 @@ RECORDED: dict[str, str] = {}  # data sets of random episodes, by environment
 SHARED: Path | None = None  # the folder of composed toys that all workers of a test run use
 
 
+@cache
 def variant_of(algo: str) -> str | None:
     """Returns the algorithm whose YAML and class this one takes over; None for one that names a class of its own."""
-    page = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text())
+    page = content(CONF / "algo" / f"{algo}.yaml")
     if "name" in page.get("algo", {}):
         return None
     return next((line for line in page["defaults"] if line in ALGOS), None)
@@ -76,6 +76,9 @@ OF_FAMILIES = (
     "q_learning", "r2d2", "recurrent_sac", "sac", "sac_from_data", "svpg", "thompson", "tqc", "vpg",
 )  # fmt: skip
 BY_FAMILY = by_default(OF_FAMILIES)
+# For tests of what the engine guarantees of any kernel: one algorithm of each loop.
+OF_LOOPS = ("a2c", "cem", "iql", "maml", "muzero", "ppo_demos", "r2d2", "sac_from_data", "vpg")
+BY_LOOP = by_default(OF_LOOPS)
 MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
 CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
               "parameter_noise_bandit")  # fmt: skip
@@ -185,14 +188,14 @@ def recorded(text: str, steps: int = 24) -> str | None:
     """Returns a data set of random episodes in the environments of these values, or None if these are refused."""
     values = json.loads(text)
     values["algo"].pop("intrinsic", None)  # data sets hold the environment's own rewards
-    try:
-        loop: Any = build_loop(run_config(values))
-    except ConfigError:
-        return None
     given = json.dumps([values["env"], values["seed"], steps])
     if given not in RECORDED:
+        try:
+            loop: Any = build_loop(run_config(values))
+        except ConfigError:
+            return None
         RECORDED[given] = _recorded(loop, steps)
-    loop.env.close()
+        loop.env.close()
     return RECORDED[given]
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from policy_proofs import PROOFS as OF_POLICIES
 from policy_proofs import Proof
 from toys import ALGOS, put, toy, train
 
 from rlrun.config.jobs import jobs
-from rlrun.config.sources import CONF
+from rlrun.config.sources import CONF, content
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
@@ -360,7 +359,7 @@ def test_variant_differs_from_its_parent(algo: str, parent: str, proof: Proof, b
 
 def parents(algo: str) -> set[str]:
     """Returns the names on which the YAML of an algorithm builds."""
-    defaults = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text()).get("defaults", [])
+    defaults = content(CONF / "algo" / f"{algo}.yaml").get("defaults", [])
     return {entry for entry in defaults if entry in ALGOS}
 
 

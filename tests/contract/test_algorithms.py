@@ -19,7 +19,7 @@ from torch._dynamo.backends.debugging import aot_eager
 from toys import (
     ALGOS,
     BY_CLASS,
-    BY_FAMILY,
+    BY_LOOP,
     BY_PART,
     NO_WEIGHTS,
     WITH_OWN_CLASS,
@@ -375,8 +375,14 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
 @cache
 def first_with(part: type) -> str:
     """Returns the algorithm with which the keys of a part are tried: one with a class of its own, if possible."""
-    having = [algo for algo in ALGOS if part in [cls for cls, _ in parts(toy(algo)["algo"]).values()]]
+    having = [algo for algo in ALGOS if part in classes_of(algo)]
     return min(having, key=lambda algo: variant_of(algo) is not None)
+
+
+@cache
+def classes_of(algo: str) -> set[type]:
+    """Returns the classes of an algorithm and its parts."""
+    return {cls for cls, _ in parts(toy(algo)["algo"]).values()}
 
 
 def part_of(key: str, known: dict[str, Any]) -> str:
@@ -497,7 +503,7 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users too
-@pytest.mark.parametrize("algo", BY_FAMILY)
+@pytest.mark.parametrize("algo", BY_LOOP)
 def test_kernels_agree_with_compiled_ones(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pretended
 import pytest
 import torch
-from toys import BY_FAMILY, toy, train
+from toys import BY_LOOP, toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -25,7 +25,7 @@ UNSEEN = {"cma_es"}
 
 
 @pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")  # the simulated device is `meta`
-@pytest.mark.parametrize("algo", [one for one in BY_FAMILY if one.values[0] not in UNSEEN])
+@pytest.mark.parametrize("algo", [one for one in BY_LOOP if one.values[0] not in UNSEEN])
 def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_config(toy(algo, **{"trainer.engine": "eager"}))
     with pretended.device(monkeypatch) as device:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import BY_FAMILY, Values, equal, toy, train
+from toys import BY_LOOP, Values, equal, toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.engine import graphs, tape
@@ -151,7 +151,7 @@ def capture(run: Callable[[], Any], generators: Iterable[torch.Generator]) -> tu
 
 
 # what a part of a variant does that no graph can capture, no tape can replay: tests/engine/test_tape.py
-@pytest.mark.parametrize("algo", BY_FAMILY)
+@pytest.mark.parametrize("algo", BY_LOOP)
 def test_every_kernel_is_capturable_and_bit_exact_from_a_graph(
     algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -329,6 +329,7 @@ def test_links_pipes_and_devices_in_a_sweep_are_refused_before_anything_is_writt
     assert faults(cases, a_sweep(interrupted), tmp_path / "a", capsys) == ""
 
 
+@pytest.mark.usefixtures("forks")
 def test_hostile_content_of_a_sweep_is_answered_in_one_line(
     ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
