@@ -1,7 +1,9 @@
-"""Trains every preset at an older commit and now, and compares bit for bit: `scripts/same_bits REV [NAME ...]`.
+"""Trains every preset at an older commit and now, and compares bit for bit: `scripts/same_bits REV [WORD ...]`.
 
 Each preset is trained by the code of both commits, with `trainer.engine` eager and auto. An algorithm without a preset
-is trained in the first environment of `ENVS` that it supports. Log rows and the last snapshots are compared.
+is trained in the first environment of `ENVS` that it supports. Log rows and the last snapshots are compared. Settings
+such as `env.backend=async` hold for every run; with `env=NAME`, algorithms are trained in this environment, without
+their presets. With `--resume`, the run of this code is paused at half of its steps and resumed, the older one is not.
 
 Both commits are used only through their command line and their run folders. Networks, batch sizes and most other
 hyperparameters keep their values. Settings that make a run long are limited, see `LARGEST` and `limits`: environments,
@@ -84,9 +86,9 @@ class Case:
         return cls(name, algo, name, (env,), f"conf/preset/{name}.yaml")
 
     @classmethod
-    def of_algo(cls, name: str) -> "Case":
+    def of_algo(cls, name: str, envs: tuple[str, ...] = ENVS) -> "Case":
         """Returns the case of an algorithm without a preset."""
-        return cls(name, name, "none", ENVS, f"conf/algo/{name}.yaml")
+        return cls(name, name, "none", envs, f"conf/algo/{name}.yaml")
 
 
 class Done(NamedTuple):
@@ -188,6 +190,8 @@ class Comparison:
     now: Tree
     data: DataSets
     steps: int
+    words: Sequence[str] = ()  # settings of every run
+    resume: bool = False  # whether the runs of `now` are paused and resumed
 
     def result(self, case: Case, engine: str) -> Result:
         """Trains a case with both commits, at the same time, and compares the runs."""
@@ -218,7 +222,7 @@ class Comparison:
     def trained(self, tree: Tree, case: Case, engine: str, run: Path) -> Done:
         """Trains a case in the first environment that the commit supports. Returns the result of the command."""
         for env in case.envs:
-            words = [f"algo={case.algo}", f"env={env}", f"preset={case.preset}"]
+            words = [f"algo={case.algo}", f"env={env}", f"preset={case.preset}", *self.words]
             composed = tree.run("train", "--cfg", "job", *words)
             if composed.code:
                 return composed
@@ -226,7 +230,12 @@ class Comparison:
             given = limits(values, self.steps) | {"trainer.engine": engine}
             if dotted.lookup("algo.loop.data", values) is None:
                 given["algo.loop.data"] = self.data.recorded(self.before, env)
-            done = tree.run("train", *words, *settings(given, values), f"run_dir={run}")
+            if self.resume and tree is self.now:
+                given["trainer.stop_at"] = max(1, self.steps // 2)
+            limited = [word for word in settings(given, values) if key_of(word) not in map(key_of, self.words)]
+            done = tree.run("train", *words, *limited, f"run_dir={run}")
+            if self.resume and tree is self.now and not done.code:
+                done = tree.run("resume", str(run))
             if done.code != BAD_INPUT:
                 break
         return done
@@ -271,11 +280,22 @@ def settings(given: dict[str, Any], values: dict[str, Any] | None = None) -> lis
     return [f"{key}={dotted.show(value)}" for key, value in given.items()]
 
 
-def cases(names: Sequence[str]) -> list[Case]:
-    """Returns all cases, or those of the presets and algorithms in `names`. Raises ConfigError for unknown names."""
-    presets = [Case.of_preset(name) for name in sources.options("preset", [sources.CONF])]
+def key_of(word: str) -> str:
+    """Returns the key of a word `key=value`."""
+    return word.partition("=")[0]
+
+
+def cases(names: Sequence[str], envs: tuple[str, ...] = ()) -> list[Case]:
+    """Returns all cases, or those of the presets and algorithms in `names`. Raises ConfigError for unknown names.
+
+    envs: environments of algorithms, which then have no presets.
+    """
+    presets = []
+    if not envs:
+        presets = [Case.of_preset(name) for name in sources.options("preset", [sources.CONF])]
     tuned = {case.algo for case in presets}
-    algos = [Case.of_algo(name) for name in sources.options("algo", [sources.CONF]) if name not in tuned]
+    untuned = [name for name in sources.options("algo", [sources.CONF]) if name not in tuned]
+    algos = [Case.of_algo(name, envs or ENVS) for name in untuned]
     known = [*presets, *algos]
     names_of_cases = {case.name for case in known} | tuned
     faults = []
@@ -296,8 +316,11 @@ def extract(rev: str, folder: Path) -> None:
         files.extractall(folder, filter="data")
 
 
-def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], steps: int, pairs: int) -> Iterator[Result]:
-    """Yields the results of all cases and engines in order. Computes `pairs` of them at the same time."""
+def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], pairs: int, **options: Any) -> Iterator[Result]:
+    """Yields the results of all cases and engines in order. Computes `pairs` of them at the same time.
+
+    options: the other fields of a `Comparison`.
+    """
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         extract(rev, scratch / "commit")
@@ -306,7 +329,7 @@ def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], steps: in
         for number in range(pairs):
             before = stack.enter_context(Tree(scratch / "commit", scratch / f"before-{number}"))
             now = stack.enter_context(Tree(ROOT, scratch / f"now-{number}"))
-            free.append(Comparison(before, now, data, steps))
+            free.append(Comparison(before, now, data, **options))
 
         def result(case: Case, engine: str) -> Result:
             pair = free.pop()
@@ -329,20 +352,33 @@ def count(text: str) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Prints the table of results. Returns 0 if nothing differs, is refused or fails, else 1; 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="scripts/same_bits", description=__doc__.splitlines()[0])
+    # without usage, so that an error is one line
+    parser = argparse.ArgumentParser("scripts/same_bits", argparse.SUPPRESS, __doc__.splitlines()[0])
     parser.add_argument("rev", help="the older commit")
-    parser.add_argument("names", nargs="*", help="presets or algorithms; default: all")
+    parser.add_argument("words", nargs="*", help="presets or algorithms, default: all; settings of every run")
     parser.add_argument("--steps", type=count, default=2000, help="steps of each run (%(default)s)")
     parser.add_argument("--engine", choices=ENGINES, help="use only this engine instead of both")
+    parser.add_argument("--resume", action="store_true", help="pause and resume the runs of this code")
     cores = os.cpu_count() or 1
     parser.add_argument("--pairs", type=count, default=max(1, cores // 2), help="cases at a time, on two cores each")
     options = parser.parse_intermixed_args(words)
     engines: Sequence[str] = ENGINES
     if options.engine:
         engines = [options.engine]
+    names = [word for word in options.words if "=" not in word]
+    envs = tuple(word.removeprefix("env=") for word in options.words if key_of(word) == "env")
+    given = [word for word in options.words if "=" in word and key_of(word) != "env"]
     results = []
     try:
-        for result in compared(options.rev, cases(options.names), engines, options.steps, options.pairs):
+        for result in compared(
+            options.rev,
+            cases(names, envs),
+            engines,
+            options.pairs,
+            steps=options.steps,
+            words=given,
+            resume=options.resume,
+        ):
             print(result, flush=True)
             results.append(result)
     except RlrunError as error:

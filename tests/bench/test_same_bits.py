@@ -173,6 +173,12 @@ def test_cases_are_chosen_by_preset_or_algorithm() -> None:
         cases(["sca"])
 
 
+def test_algorithms_are_trained_without_presets_in_a_given_environment() -> None:
+    assert cases(["sac", "nop"], ("My",)) == [Case.of_algo("nop", ("My",)), Case.of_algo("sac", ("My",))]
+    with pytest.raises(ConfigError, match=r"^sac-Pendulum: not a preset"):
+        cases(["sac-Pendulum"], ("My",))
+
+
 # what came of a comparison
 
 
@@ -187,14 +193,14 @@ class FakeTree:
         self.commands.append(words)
         if "--cfg" in words:
             return Done(0, json.dumps(VALUES), "")
-        folder = next(word for word in words if word.startswith("run_dir="))
-        if self.code == 0:
+        folder = next((word for word in words if word.startswith("run_dir=")), "")
+        if self.code == 0 and words[0] == "train":
             self.make(Path(folder.removeprefix("run_dir=")))
         return Done(self.code, "", self.err)
 
 
-def compare(before: FakeTree, now: FakeTree, case: Case) -> str:
-    comparison = Comparison(before, now, DataSets(before.root), 2000)  # type: ignore[arg-type]
+def compare(before: FakeTree, now: FakeTree, case: Case, *words: str, resume: bool = False) -> str:
+    comparison = Comparison(before, now, DataSets(before.root), 2000, words, resume)  # type: ignore[arg-type]
     return str(comparison.result(case, "eager")).partition(" eager ")[2].strip()
 
 
@@ -224,6 +230,26 @@ NO_BOX2D = "error: env.id='LunarLander-v3': No module named 'Box2D'; pip install
 )
 def test_same_bits_result_names_the_outcome(tmp_path: Path, before: Any, now: Any, line: str) -> None:
     assert compare(FakeTree(ROOT, **before), FakeTree(ROOT, **now), Case.of_preset("sac-Pendulum")) == line
+
+
+def test_settings_hold_for_both_commits_and_replace_limits() -> None:
+    before, now = FakeTree(ROOT), FakeTree(ROOT)
+    compare(before, now, Case.of_preset("sac-Pendulum"), "env.num_envs=64", "algo.loop.lag=1")
+    assert before.commands[0] == now.commands[0]  # which composes the values
+    for command in (*before.commands, *now.commands):
+        assert [word for word in command if "num_envs" in word or "lag" in word] == [
+            "env.num_envs=64",
+            "algo.loop.lag=1",
+        ]
+
+
+def test_only_the_run_of_now_is_paused_at_half_of_its_steps_and_resumed() -> None:
+    before, now = FakeTree(ROOT), FakeTree(ROOT)
+    assert compare(before, now, Case.of_preset("sac-Pendulum"), resume=True) == "equal"
+    assert not [word for words in before.commands for word in words if "stop_at" in word or word == "resume"]
+    train, resumed = now.commands[1:]
+    assert "trainer.stop_at=1000" in train and "trainer.total_steps=2000" in train
+    assert resumed == ("resume", train[-1].removeprefix("run_dir="))
 
 
 def test_a_preset_that_the_older_commit_lacks_is_new(tmp_path: Path) -> None:
@@ -300,6 +326,12 @@ def test_an_unknown_commit_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith("error: nothing: ")
     assert error.count("\n") == 1
+
+
+def test_an_unknown_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        same_bits.main(["HEAD", "sac", "--resme"])
+    assert capsys.readouterr().err == "scripts/same_bits: error: unrecognized arguments: --resme\n"
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "1.5", "x"])
