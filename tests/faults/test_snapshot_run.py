@@ -203,6 +203,50 @@ def test_replay_with_a_number_of_rows_that_is_none_is_refused(
     assert f"error: {step_name(20)}: does not fit this run" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def with_running_episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("running") / "run"
+    words = [word for word in WORDS if not word.startswith(("algo=", "env.num_envs", "trainer."))]
+    words += ["algo=ppo_demos", "env.num_envs=2", "trainer.total_steps=80", "trainer.eval_episodes=0"]
+    assert main(["train", *words, f"run_dir={run}"]) == 0
+    return run
+
+
+def join_all(running: list[Any]) -> None:
+    running[:] = [running[0] + running[1]]
+
+
+def swap_rewards(running: list[Any]) -> None:
+    """Gives each of two pieces the rewards of the other, which are more or fewer."""
+    (one, *_), (other, *_) = running
+    one["reward"], other["reward"] = other["reward"], one["reward"]
+
+
+def rename_values(running: list[Any]) -> None:
+    running[0][0]["worth"] = running[0][0].pop("value")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (join_all, "rows of 1 environments, not of 2"),
+        (swap_rewards, "the rows of a running episode have entries of different lengths"),
+        (rename_values, "the rows of a running episode have other entries"),
+    ],
+)
+def test_rows_of_running_episodes_that_do_not_fit_are_refused(
+    with_running_episodes: Path, tmp_path: Path, change: Any, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, name = tmp_path / "run", step_name(80)
+    shutil.copytree(with_running_episodes, run)
+    restate(run / "snapshots" / name, lambda s: change(s["_extra_state"]["open"]))
+    capsys.readouterr()
+    assert main(["resume", str(run), "total_steps=160"]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"error: {name}: does not fit this run ({reason})"
+    assert [line for line in lines[1:] if not line.startswith("  trace: ")] == []
+
+
 def test_only_errors_of_rlrun_may_come_from_wrong_state(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_of_state(TypeError("'NoneType' object"))
     assert not any(map(is_of_state, (OSError(), MemoryError(), torch.OutOfMemoryError(), SystemExit())))

@@ -8,7 +8,7 @@ from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.demos import Demo
 from rlrun.core.collector import check_ends
 from rlrun.indexed import dense
-from rlrun.nested import index, joined
+from rlrun.nested import index, joined, leaves
 from rlrun.types import Batch, Spec
 
 KEYS = ("obs", "action", "reward", "next_obs", "terminated", "weight")
@@ -25,6 +25,16 @@ class OpenEpisodes:
     def begin(self) -> None:
         """Forgets all rows, because all environments begin new episodes."""
         self.open = [[] for _ in range(self.spec.num_envs)]
+
+    def check(self) -> None:
+        """Raises an exception of any type if the rows do not fit, because snapshots may be untrusted."""
+        if len(self.open) != self.spec.num_envs:
+            raise ValueError(f"rows of {len(self.open)} environments, not of {self.spec.num_envs}")
+        for piece in (piece for pieces in self.open for piece in pieces):
+            if piece.keys() != {*KEYS, "value"}:
+                raise ValueError("the rows of a running episode have other entries")
+            if len({len(leaf) for leaf in leaves(piece)}) != 1:
+                raise ValueError("the rows of a running episode have entries of different lengths")
 
     def ended(self, rollout: Batch, value: Tensor) -> Iterator[tuple[Demo, float]]:
         """Yields each episode that ended in the rollout, with the highest value of its rows; value is [time, env].

@@ -86,6 +86,10 @@ class Demonstrations(OnPolicy):
         for demo, along in zip(demos, value[: sum(lengths)].split(lengths), strict=True):
             self.buffer.refresh(demo, float(along.max()))
 
+    def set_extra_state(self, state: dict[str, object]) -> None:
+        super().set_extra_state(state)
+        self.episodes.check()
+
     def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
         yield from super().saved()
         yield self.episodes, ("open",)
