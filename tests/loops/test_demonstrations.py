@@ -9,6 +9,7 @@ import torch
 from toys import equal, put, toy, train
 
 from rlrun.buffers.demo_lines import shown
+from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.datasets.demonstrations import read, write
@@ -35,6 +36,13 @@ def dive(loop: Any, size: int = 4) -> dict[str, Any]:
     reward[-1] += 1
     action = torch.tensor([int(env.right[i, i]) for i in range(size)])
     return {"obs": places, "action": action, "reward": reward, "terminated": True, "worth": float(reward.sum())}
+
+
+def test_agents_that_return_no_values_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = ["algo.loop=demonstrations", "algo.loop.rollout_steps=8", "algo.loop.lag=0", "algo.buffer=demos"]
+    assert main(["train", "algo=dqn", "env=CartPole", "preset=none", *loop, f"run_dir={tmp_path / 'run'}"]) == 2
+    line = "error: algo.loop=demonstrations is not supported by algo=dqn, whose updates return no values by which "
+    assert capsys.readouterr().err == f"{line}demonstrations are ranked (Agent.returns_values)\n"
 
 
 @pytest.mark.parametrize("words", [["env=DeepSea"], ["env=Pendulum"], ["env=CartPole"]])

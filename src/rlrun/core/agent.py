@@ -53,6 +53,7 @@ class Agent(Learner):
     needs_bounds: ClassVar[bool] = False  # whether continuous actions must have finite bounds
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     learns_from_rollouts: ClassVar[bool] = False  # whether an agent with replay also supports loops without replay
+    returns_values: ClassVar[bool] = False  # whether `update` returns the values of a rollout's rows, [time, env]
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
     # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
     loop: ClassVar[dict[str, Any]]

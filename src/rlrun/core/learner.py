@@ -26,7 +26,7 @@ class Learner(Requires, nn.Module):
         """Learns from a batch and returns metrics such as `loss/actor`.
 
         An agent may also return the absolute errors [batch], or [time * batch], from which prioritised replay computes
-        new priorities.
+        new priorities; or the values of the rows of a rollout (`Agent.returns_values`).
         """
         raise NotImplementedError
 

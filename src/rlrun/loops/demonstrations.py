@@ -29,6 +29,9 @@ class Demonstrations(OnPolicy):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
+        if not self.agent.returns_values:
+            why = "whose updates return no values by which demonstrations are ranked (Agent.returns_values)"
+            raise ConfigError(f"algo.loop=demonstrations is not supported by algo={self.agent.registered}, {why}")
         if any(f"carry.{GOAL}" in learner.stores or isinstance(learner, RewardModule) for learner in self.learners):
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
         self.episodes = OpenEpisodes(self.spec)
@@ -52,7 +55,7 @@ class Demonstrations(OnPolicy):
         demos = self.draw(rollout)
         rows = shown([self.buffer.restored(demo) for demo in demos], self.see)
         metrics, value = self.learn(with_lines(rollout, rows), ctx)
-        assert value is not None  # what the critic predicted for every row, [time, env + n]
+        assert value is not None  # [time, env + n], of an agent that `returns_values`
         num_envs = rollout["weight"].shape[1]
         self.refresh(demos, value[:, num_envs:].T.flatten())
         for demo, highest_value in self.episodes.ended(rollout, value[:, :num_envs]):

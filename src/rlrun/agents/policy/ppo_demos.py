@@ -25,6 +25,7 @@ class PPODemos(Agent):
 
     actions = PPO.actions
     remembers = True
+    returns_values = True
     Config = PPO.Config
 
     def __init__(self, cfg: PPO.Config, spec: Spec, parts: Parts):
@@ -40,8 +41,7 @@ class PPODemos(Agent):
         return self.learner.act(obs, carry, explore)
 
     def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        """Returns metrics and the values of the observations, [time, env]; the loop ranks demonstrations by these
-        values."""
+        """Returns metrics and the values of the observations, [time, env]."""
         value, log_prob = self.predictions(rollout)
         demonstrated = log_prob.clamp(min=0) * rollout["shown"]
         log_prob = rollout["log_prob"] + demonstrated
