@@ -235,7 +235,8 @@ class Comparison:
             limited = [word for word in settings(given, values) if key_of(word) not in map(key_of, self.words)]
             done = tree.run("train", *words, *limited, f"run_dir={run}")
             if self.resume and tree is self.now and not done.code:
-                done = tree.run("resume", str(run))
+                plugins = [word for word in self.words if key_of(word) == "plugins"]
+                done = tree.run("resume", str(run), *plugins)
             if done.code != BAD_INPUT:
                 break
         return done

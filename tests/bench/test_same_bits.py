@@ -245,11 +245,11 @@ def test_settings_hold_for_both_commits_and_replace_limits() -> None:
 
 def test_only_the_run_of_now_is_paused_at_half_of_its_steps_and_resumed() -> None:
     before, now = FakeTree(ROOT), FakeTree(ROOT)
-    assert compare(before, now, Case.of_preset("sac-Pendulum"), resume=True) == "equal"
+    assert compare(before, now, Case.of_preset("sac-Pendulum"), "seed=3", "plugins=[a]", resume=True) == "equal"
     assert not [word for words in before.commands for word in words if "stop_at" in word or word == "resume"]
     train, resumed = now.commands[1:]
     assert "trainer.stop_at=1000" in train and "trainer.total_steps=2000" in train
-    assert resumed == ("resume", train[-1].removeprefix("run_dir="))
+    assert resumed == ("resume", train[-1].removeprefix("run_dir="), "plugins=[a]")
 
 
 def test_a_preset_that_the_older_commit_lacks_is_new(tmp_path: Path) -> None:
