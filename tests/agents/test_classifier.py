@@ -14,7 +14,8 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
-from rlrun.envs.builtin.tables import load, part_of
+from rlrun.envs.builtin.dataset_bandits import DatasetBandit
+from rlrun.envs.builtin.tables import DataTable, load, part_of, rows_in_both_parts
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import eval_env
 from rlrun.run.evaluation import play
@@ -67,6 +68,36 @@ def test_held_out_rows_are_those_of_the_table_and_never_trained_on() -> None:
     parts = [{*map(tuple, part.features.tolist())} for part in (table, train_part, test_part)]
     assert [len(part) for part in parts] == [60, 45, 15]
     assert parts[1] | parts[2] == parts[0] and not parts[1] & parts[2]
+
+
+def test_held_out_rows_that_training_has_too_are_counted_in_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = TABLE.read_text().splitlines()
+    twice = tmp_path / "twice.csv"
+    twice.write_text("\n".join([*lines, *lines[1:21]]) + "\n")
+    table = load(str(twice), -1)
+    parts = [part_of(table, 0.25, part) for part in ("train", "test")]
+    trained, held = (
+        [(*obs, label) for obs, label in zip(part.features.tolist(), part.labels, strict=True)] for part in parts
+    )
+    count = sum(row in trained for row in held)
+    assert 5 < count < len(held) == 20
+    for part in ("train", "test", "train"):
+        DatasetBandit(2, str(twice), held_out=0.25, part=part)
+    DatasetBandit(2, str(TABLE), held_out=0.25)
+    line = (
+        f"env.kwargs.path={twice}: {count} of the rows that env.kwargs.held_out=0.25 holds out equal rows for training"
+    )
+    assert [record.getMessage() for record in caplog.records] == [line]
+
+
+def test_equal_features_with_another_label_are_another_row() -> None:
+    table = DataTable(np.zeros((2, 3), np.float32), np.array([0, 1]), ["a", "b"], None)
+    assert rows_in_both_parts(table, 0.5) == 0
+    assert rows_in_both_parts(table._replace(labels=np.array([1, 1])), 0.5) == 1
+    signs = np.array([[0.0], [-0.0]], np.float32)
+    assert rows_in_both_parts(DataTable(signs, np.array([1, 1]), ["a", "b"], None), 0.5) == 1
 
 
 def test_an_evaluation_has_every_held_out_row_once(build: Build) -> None:

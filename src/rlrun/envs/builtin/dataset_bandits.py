@@ -1,6 +1,8 @@
 """Contextual bandits from classification data: the observation is a row of a table, the action is a class."""
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
@@ -8,10 +10,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlrun.envs.builtin.bandits import OneStep
-from rlrun.envs.builtin.tables import load, part_of
+from rlrun.envs.builtin.tables import load, part_of, rows_in_both_parts
 from rlrun.envs.making.downloads import fetched
 from rlrun.envs.saving.state import Tree
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, printable
 from rlrun.types import Info
 
 
@@ -47,6 +49,11 @@ class DatasetBandit(OneStep):
         except ValueError as error:
             raise ConfigError(f"{named}: {error}") from None
         self.table = part_of(table, held_out, part)
+        if part == "train" and held_out:
+            count = rows_in_both_parts(table, held_out)
+            if count:
+                held = f"env.kwargs.held_out={held_out}"
+                _warn_once(f"{named}: {count:,} of the rows that {held} holds out equal rows for training")
         self.reports = {"label": Discrete(len(table.classes))}
         self.digests: dict[str, str] = {}  # `key=value` -> SHA-256 of that file, for VectorEnv
         if self.table.sha256:
@@ -115,6 +122,12 @@ class MushroomBandit(DatasetBandit):
         mean = np.where(edible, self.EDIBLE, self.CHANCE * (self.EDIBLE + self.POISONOUS))
         regret = np.maximum(mean, 0.0) - np.where(actions == 1, mean, 0.0)
         return np.where(actions == 1, eaten, 0.0), {"regret": regret, "best_arm": regret == 0}
+
+
+@cache
+def _warn_once(line: str) -> None:
+    """Logs a warning, but not again when an evaluation makes the environment again."""
+    logging.getLogger(__name__).warning("%s", printable(line))
 
 
 def _file(path: str | None, download: bool, force_download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:

@@ -85,12 +85,29 @@ def part_of(table: DataTable, held_out: float, part: str) -> DataTable:
         raise ConfigError(f"env.kwargs.part={part}: must be train or test")
     if part == "train" and not held_out:
         return table  # the one in the cache, which evaluations share
-    order = np.random.default_rng(0).permutation(len(table.labels))
-    count = round(held_out * len(order))
-    rows = np.sort(order[:count] if part == "test" else order[count:])
+    rows = np.sort(_parts(table, held_out)[part])
     if not len(rows):
         raise ConfigError(f"env.kwargs.part={part}: has no rows with env.kwargs.held_out={held_out}")
     return table._replace(features=table.features[rows], labels=table.labels[rows])
+
+
+def rows_in_both_parts(table: DataTable, held_out: float) -> int:
+    """Returns how many of the rows that are held out equal a row for training, in features and label."""
+    random = np.random.default_rng(0)
+    # rows are compared by hashes, random sums modulo 2^64, because a comparison of rows would sort the whole table
+    hashes = np.zeros(len(table.labels), np.uint64)
+    for column in (*table.features.T, table.labels.astype(np.float32)):
+        numbers = (column + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is 0.0
+        hashes += numbers * random.integers(2**64, dtype=np.uint64)
+    parts = _parts(table, held_out)
+    return int(np.isin(hashes[parts["test"]], hashes[parts["train"]]).sum())
+
+
+def _parts(table: DataTable, held_out: float) -> dict[str, np.ndarray]:
+    """Returns the indices of the rows of both parts."""
+    order = np.random.default_rng(0).permutation(len(table.labels))
+    count = round(held_out * len(order))
+    return {"test": order[:count], "train": order[count:]}
 
 
 @lru_cache(maxsize=2)  # each evaluation makes new environments; its table may differ from that of training
