@@ -128,7 +128,7 @@ def furnish(home: Path) -> None:
 def restore(copy: Path, original: Path) -> None:
     """Makes a copy equal to the original again; copies only what differs in kind, size or time."""
     copy.mkdir(exist_ok=True)
-    wanted, found = entries(original), entries(copy)
+    wanted, found = entries_of_original(original), entries(copy)
     for path in sorted(found, reverse=True):  # what a folder holds before the folder
         if path not in wanted or wanted[path] != found[path]:
             (copy / path).rmdir() if found[path] is None else (copy / path).unlink()
@@ -140,15 +140,22 @@ def restore(copy: Path, original: Path) -> None:
             shutil.copy2(original / path, copy / path, follow_symlinks=False)
 
 
+@cache
+def entries_of_original(folder: Path) -> dict[str, tuple[int, int, int] | None]:
+    """Returns the entries of a folder that does not change."""
+    return entries(folder)
+
+
 def entries(folder: Path) -> dict[str, tuple[int, int, int] | None]:
     """Returns kind, size and time of every file by its path; None for a folder."""
     found: dict[str, tuple[int, int, int] | None] = {}
     for root, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            path = os.path.join(root, name)
+            path = f"{root}/{name}"
             stat = os.lstat(path)
             is_folder = S_ISDIR(stat.st_mode)
-            found[os.path.relpath(path, folder)] = None if is_folder else (stat.st_mode, stat.st_size, stat.st_mtime_ns)
+            inside = path.removeprefix(f"{folder}/")
+            found[inside] = None if is_folder else (stat.st_mode, stat.st_size, stat.st_mtime_ns)
     return found
 
 

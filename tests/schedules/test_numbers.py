@@ -64,7 +64,7 @@ def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any],
         ("prioritized_dqn", "buffer.alpha"),
     ],
 )
-@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("eager", marks=pytest.mark.full)])
 def test_scheduled_numbers_change_what_is_learned(algo: str, key: str, engine: str, build: Build) -> None:
     found = []
     for schedule in ({}, {key: {"linear": {"end": 1e-6, "fraction": 1e-6}}}):
