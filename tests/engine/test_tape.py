@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from toys import BY_PART, toy, train
 
+from rlrun.core.agent import kernel
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim, Target
 from rlrun.engine import tape
@@ -258,6 +259,24 @@ def test_a_kernel_inside_a_kernel_is_part_of_its_tape() -> None:
     for _ in range(CALLS):
         assert torch.equal(outer(torch.zeros(2)), torch.full((2,), 2.0))
     assert outer.tapes and not outer.refused
+
+
+def test_kernels_are_found_in_base_classes_and_an_override_needs_its_own_mark() -> None:
+    class Base(nn.Module):
+        @kernel
+        def update(self, x: Tensor) -> Tensor:
+            return x
+
+        @kernel
+        def plan(self, x: Tensor) -> Tensor:
+            return x
+
+    class Derived(Base):
+        def plan(self, x: Tensor) -> Tensor:
+            return x
+
+    agent = nn.Sequential(Derived(), nn.Linear(1, 1), Base())
+    assert kernels(agent) == [(agent[0], "update"), (agent[2], "plan"), (agent[2], "update")]
 
 
 @pytest.mark.parametrize("algo", BY_PART)
