@@ -16,13 +16,14 @@ class Tasks:
     that an evaluation practically never has a task of the training.
     """
 
-    def __init__(self, ranges: Ranges, seed: np.random.SeedSequence, num_envs: int):
-        self.ranges, self.seed, self.num_envs = ranges, seed, num_envs
+    def __init__(self, ranges: Ranges, seed: np.random.SeedSequence, num_envs: int, first: int = 0):
+        """first: index of the first environment, if these are a block of the environments of a run."""
+        self.ranges, self.seed, self.indices = ranges, seed, range(first, first + num_envs)
         self.number = 0  # number of the current draw, counted from the start of the run
 
     def current(self) -> list[Task]:
         """Returns the task of every environment; tasks without arguments if there are no ranges."""
-        return [draw(self.ranges, self.seed, index, self.number) for index in range(self.num_envs)]
+        return [draw(self.ranges, self.seed, index, self.number) for index in self.indices]
 
 
 def draw(ranges: Ranges, seed: np.random.SeedSequence, index: int, number: int) -> Task:

@@ -112,7 +112,7 @@ class VectorPool(VectorEnv):
         """Raises EnvError if an environment's form differs from that of the first environment."""
         if form != self.form:
             what = "its spaces, its reward shape or its reports"
-            raise EnvError(index, f"{what} differ from those of the first environment")
+            raise EnvError(self.recipes[index].index, f"{what} differ from those of the first environment")
 
     def each(self, method: str, *columns: Sequence[object] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """Calls `EnvSlot.method` in all rows. Row i gets item i of every column as arguments.
@@ -162,9 +162,7 @@ class VectorPool(VectorEnv):
 
     def set_tasks(self, tasks: Sequence[dict[str, float]]) -> None:
         """Makes every environment again with the constructor arguments of its task. A reset must follow."""
-        self.recipes = [
-            recipe.at(index, **task) for index, (recipe, task) in enumerate(zip(self.recipes, tasks, strict=True))
-        ]
+        self.recipes = [recipe.at(recipe.index, **task) for recipe, task in zip(self.recipes, tasks, strict=True)]
         self.each("set_task", tasks)
 
     def set_parameters(self, parameters: dict[str, float]) -> None:
@@ -205,7 +203,7 @@ class SyncPool(VectorPool):
         except EnvError:
             raise
         except Exception as error:
-            raise fault(index, error) from error
+            raise fault(self.recipes[index].index, error) from error
         self.results[index] = result
 
     def result(self, index: int) -> Any:
@@ -217,7 +215,7 @@ class SyncPool(VectorPool):
         try:
             self.slots[index] = self.recipes[index]()
         except Exception as error:
-            raise fault(index, error) from error
+            raise fault(self.recipes[index].index, error) from error
         self.slots[index].recording = self.recording
 
     def close_extras(self, **_: object) -> None:

@@ -102,10 +102,12 @@ class VectorEnv(nn.Module):
         recipe: Recipe | None = None,
         restart: bool = False,
         verdict: Verdict | None = None,
+        first: int = 0,
     ):
         """restart: replace environments that fail; needs a VectorPool, which `make` builds.
 
-        verdict: the result of a self-test; None: `venv` can save its state if it has methods for that.
+        verdict: the result of a self-test; None: `venv` can save its state if it has methods for that. first: index of
+        the first environment, if these are a block of the environments of a run.
         """
         super().__init__()
         self.venv: Any = venv  # Any, because Gymnasium's annotation allows a single seed only
@@ -119,14 +121,14 @@ class VectorEnv(nn.Module):
         else:
             declared = reports.declared(venv)
             self.reward_shape = reward_shape(venv)
-        self.name, self.recipe, self.restart = name, recipe, restart
+        self.name, self.recipe, self.restart, self.first = name, recipe, restart, first
         self.folder = os.getcwd()
         self.origin: dict[str, object] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
         self.tasks = Tasks({}, seed, venv.num_envs)
         self.goal_rewards: GoalRewards | None = None  # None if there are no single environments
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data
         self.device = torch.device(device)
-        self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
+        self.seeds = self._seeds_from(seed)
         self.actions = conversion(venv.single_action_space)
         self.refuses_masks = False  # whether masks in infos of a vector env, which are not used, are an error
         self.batch = batched(venv.single_observation_space, venv.num_envs)
@@ -170,7 +172,6 @@ class VectorEnv(nn.Module):
     def _made(
         cls, cfg: EnvConfig, one: Recipe, seed: np.random.SeedSequence, device: torch.device | str
     ) -> "VectorEnv":
-        stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "torch", "envpool"):
             check_single(cfg)
             venv, verdict = simulator(one, cfg)
@@ -180,26 +181,51 @@ class VectorEnv(nn.Module):
                     made.goal_rewards = GoalRewards(one, False, cfg.timeout_s)
                     made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)
             else:
-                made = cls(venv, seed, device, name=cfg.id, frame_stack=stack, verdict=verdict)
+                made = cls(venv, seed, device, name=cfg.id, frame_stack=num_frames(cfg), verdict=verdict)
                 made.refuses_masks = cfg.action_mask
             return made  # type: ignore[no-any-return]
-        verdict = examined(one, cfg)
+        return cls.block(cfg, one, examined(one, cfg), seed, device)
+
+    @classmethod
+    def block(
+        cls,
+        cfg: EnvConfig,
+        one: Recipe,
+        verdict: Verdict,
+        seed: np.random.SeedSequence,
+        device: torch.device | str,
+        first: int = 0,
+    ) -> "VectorEnv":
+        """Returns single environments whose self-test had this verdict.
+
+        first: index of the first one, if they are a block of the environments of a run. Their tasks, their seeds and
+        the messages about them follow from their indices in the run.
+        """
         if verdict.masked is not None:
             one = dataclasses.replace(one, masked=verdict.masked)
         source = seed
         if cfg.instance_seed is not None:
             source = np.random.SeedSequence(cfg.instance_seed)
-        tasks = Tasks(cfg.task_kwargs, source, cfg.num_envs)
-        recipes = [one.at(index, **task) for index, task in enumerate(tasks.current())]
+        tasks = Tasks(cfg.task_kwargs, source, cfg.num_envs, first)
+        recipes = [one.at(index, **task) for index, task in zip(tasks.indices, tasks.current(), strict=True)]
         with explained(one.spec, one.kwargs, cfg.id):
             pool: VectorPool
             if cfg.backend == "async":
                 pool = AsyncPool(recipes, cfg.timeout_s)
             else:
                 pool = SyncPool(recipes)
-        restart = cfg.on_failure == "restart"
         try:
-            made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart, verdict=verdict)
+            made = cls(
+                pool,
+                seed,
+                device,
+                name=cfg.id,
+                frame_stack=num_frames(cfg),
+                recipe=one,
+                restart=cfg.on_failure == "restart",
+                verdict=verdict,
+                first=first,
+            )
         except BaseException:
             pool.close(terminate=True)
             raise
@@ -228,7 +254,7 @@ class VectorEnv(nn.Module):
         The first reset is always seeded; later resets are seeded only if `seed` is given.
         """
         if seed is not None:
-            self.seeds = [child_seed(seed, index) for index in range(self.num_envs)]
+            self.seeds = self._seeds_from(seed)
         seeds = None
         if seed is not None or self.clock.obs is None:
             seeds = self.seeds
@@ -431,7 +457,7 @@ class VectorEnv(nn.Module):
         if self.method == EPISODE_END:
             return f"not exact, because episodes of {self.name} end at a restore: {self.verdict.reason}"
         if self._refused:
-            which = ", ".join(f"#{index}" for index in self._refused)
+            which = ", ".join(f"#{self.first + index}" for index in self._refused)
             reasons = "; ".join(dict.fromkeys(self._refused.values()))
             return f"not exact, because episodes of {self.name} ended at this restore ({which}): {reasons}"
         return "exact"
@@ -553,6 +579,9 @@ class VectorEnv(nn.Module):
             error = self.lost.get(index)
             if error is None:
                 return
+
+    def _seeds_from(self, seed: np.random.SeedSequence) -> list[int]:
+        return [child_seed(seed, self.first + index) for index in range(self.num_envs)]
 
     def _next_seeds(self) -> list[int]:
         """Returns new seeds, derived from the last ones and the step, so that every resume gets the same ones."""
@@ -686,13 +715,13 @@ class VectorEnv(nn.Module):
         """Ends all workers and returns the RunError to raise in place of `error`."""
         self._kill()
         if isinstance(error, EnvError):
-            return RunError(f"{self._named(error.index)}: {error.reason}")
+            return RunError(f"{self._named(error.index - self.first)}: {error.reason}")
         if isinstance(error, ReturnedError):
             return RunError(f"env {self.name}, step {self.clock.steps}: {error}")
         return RunError(f"env {self.name}, step {self.clock.steps}: {reason(error)}")
 
     def _named(self, index: int) -> str:
-        return f"env {self.name} #{index}, seed {self.seeds[index]}, step {self.clock.steps}"
+        return f"env {self.name} #{self.first + index}, seed {self.seeds[index]}, step {self.clock.steps}"
 
     def _kill(self) -> None:
         if self.pool is not None:
@@ -712,6 +741,11 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
 
 def _numpy(obs: Obs) -> Arrays:
     return mapped(lambda tensor: tensor.cpu().numpy().copy(), obs)
+
+
+def num_frames(cfg: EnvConfig) -> int:
+    """Returns how many frames an image observation stacks."""
+    return int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
 
 
 def check_single(cfg: EnvConfig) -> None:

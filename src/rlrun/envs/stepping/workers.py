@@ -275,7 +275,7 @@ class AsyncPool(VectorPool):
         Raises EnvError if its Form differs from the first worker's.
         """
         self.check_form(index, form)
-        self.pipes[index].send((self.num_envs, self.size, self.recording))
+        self.pipes[index].send((index, self.num_envs, self.size, self.recording))
         self.pipes[index].send_file(self.descriptor)
 
 
@@ -306,7 +306,7 @@ def serve_slot(pipe: Connection, index: int, recipe: Recipe, resources: contextl
     resources.callback(slot.close)
     form: Any = slot.form  # Any, because CloudpickleWrapper is annotated for functions only
     pipe.send((CloudpickleWrapper(form), None))
-    num_envs, size, slot.recording = pipe.recv()
+    row, num_envs, size, slot.recording = pipe.recv()
     observations, _ = shared_observations(slot.observation_space, num_envs, _received(pipe, size))
     result = None  # the first result, which reports that the worker is ready
     while True:
@@ -315,7 +315,7 @@ def serve_slot(pipe: Connection, index: int, recipe: Recipe, resources: contextl
         result = getattr(slot, method)(*given)
         if method in EnvSlot.RETURN_OBS:
             obs, *others = result
-            put(observations, index, obs)
+            put(observations, row, obs)
             result = (None, *others)
 
 
