@@ -9,7 +9,7 @@ from torch import Tensor
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
-from rlrun.core.random import Stream, seed_for
+from rlrun.core.random import Stream, seed_for, streams_of
 from rlrun.errors import RunError
 from rlrun.types import Batch, Events, Obs, Spec, Step, carried, measured
 
@@ -56,15 +56,17 @@ class Collector:
             stream.join()
 
     def _streams(self) -> list[Stream]:
-        return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
+        return [*streams_of(self.agent), *streams_of(self.addons)]
+
+    def request(self, count: int) -> None:
+        """Announces that the agent takes `count` steps next, so that workers may begin with all of them."""
 
     def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
         """Acts and takes one step in every environment. Returns it with observation, action and extras, and its events.
 
         meanwhile: is called while workers step the environments.
         """
-        action, extras = self.addons.act(policy, self.obs, self.carry, True)
-        self.clock.lap("act")
+        action, extras = self.act(policy)
         if meanwhile is not None:
             self.env.begin(action)
             self.clock.lap("env")
@@ -77,6 +79,12 @@ class Collector:
         self.obs = result["following"]
         self.carry = carried(extras, result["terminated"] | result["truncated"])
         return step, events
+
+    def act(self, policy: Acts) -> tuple[Tensor, Batch]:
+        """Returns the policy's actions for the current observations, and the extras of add-ons and policy."""
+        chosen = self.addons.act(policy, self.obs, self.carry, True)
+        self.clock.lap("act")
+        return chosen
 
 
 def check_ends(steps: int, spec: Spec) -> None:

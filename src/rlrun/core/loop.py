@@ -120,6 +120,8 @@ class Loop(Requires, Module):
         policy: acts instead of the agent. meanwhile: is called in every step, while workers step the environments.
         """
         acts = self.agent if policy is None else policy
+        if policy is None and meanwhile is None:
+            self.collector.request(count)
         found = [self.collector.advance(acts, meanwhile) for _ in range(count)]
         steps = [self.count(step, events) for step, events in found]
         self.clock.lap("env")

@@ -101,10 +101,23 @@ def check_position(state: Tensor) -> None:
         raise ValueError(f"a random generator has {left} numbers left at position {position} of 624")
 
 
+def streams_of(module: nn.Module) -> list[Stream]:
+    """Returns all streams of a module, in the order of the module tree."""
+    return [child for child in module.modules() if isinstance(child, Stream)]
+
+
+def reseed_for_shard(module: nn.Module, shard: int) -> None:
+    """Seeds the streams of a module by their names and the shard. Those of shard 0 stay as in a run without shards."""
+    for stream in streams_of(module):
+        if shard:
+            stream.name = f"{stream.name} shard {shard}"
+            stream.generator.manual_seed(seed_for(stream.seed, stream.name))
+
+
 @contextmanager
 def reseeded(module: nn.Module, name: str) -> Iterator[None]:
     """A context in which the streams of a module are seeded by `name`. At its end, their earlier state is restored."""
-    streams = [child for child in module.modules() if isinstance(child, Stream)]
+    streams = streams_of(module)
     # only states are exchanged, because recordings hold the generators
     kept = [stream.generator.get_state() for stream in streams]
     try:
