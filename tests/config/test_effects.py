@@ -220,8 +220,8 @@ def test_values_of_a_class_that_a_base_in_its_yaml_replaces_are_refused():
         (
             {"own/conf/preset/a.yaml": "algo: {gamma: 0.5}"},
             [],
-            "--config-dir: 'own' has no YAML file in a folder named algo, env, logger, network, preset, space, submit, "
-            "trainer",
+            "--config-dir: 'own' has no YAML file in a folder named algo, cluster, env, logger, network, preset, "
+            "space, submit, trainer",
         ),
         ({"own/trainer/mine.yaml": "# total_steps: 5"}, ["trainer=mine"], "own/trainer/mine.yaml: sets nothing"),
         ({"own/logger/mine.yaml": ""}, ["logger=[mine]"], "own/logger/mine.yaml: sets nothing"),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rlrun.cli import main
-from rlrun.config.resumable import changed, setting
+from rlrun.config.resumable import changed, folded, setting
 from rlrun.config.stored import config_text, read_config
 from rlrun.dotted import leaves
 from rlrun.errors import ConfigError
@@ -263,3 +263,16 @@ def test_section_that_a_stored_config_lacks_is_one_fault() -> None:
 )  # fmt: skip
 def test_numbers_without_a_point_are_numbers_in_lists_too(word: str, value: Any) -> None:
     assert setting(word) == (word.partition("=")[0], value)
+
+
+def test_words_of_a_resume_about_the_cluster_become_its_section() -> None:
+    stored: dict[str, Any] = {"cluster": {"name": "local", "workers": 3}, "logger": {}}
+    assert folded({"device": "cpu"}, stored) == {"device": "cpu"}
+    assert folded({"cluster": "none"}, stored) == {"cluster": {"name": "none"}}
+    assert folded({"cluster": "local", "cluster.workers": 1}, stored) == {"cluster": {"name": "local", "workers": 1}}
+    assert folded({"cluster.workers": 1.0}, stored) == {"cluster": {"name": "local", "workers": 1}}
+    assert stored["cluster"]["workers"] == 3
+    with pytest.raises(ConfigError, match="cluster=lokal: unknown name; did you mean local"):
+        folded({"cluster": "lokal"}, stored)
+    with pytest.raises(ConfigError, match=r"cluster\.workers: unknown key"):
+        folded({"cluster.workers": 1}, {"cluster": {"name": "none"}})

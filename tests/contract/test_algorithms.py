@@ -21,6 +21,8 @@ from toys import (
     BY_CLASS,
     BY_LOOP,
     BY_PART,
+    CONTEXTUAL,
+    MULTI_ARMED,
     NO_WEIGHTS,
     WITH_OWN_CLASS,
     WITH_OWN_PARTS,
@@ -68,6 +70,7 @@ OTHER: Values = {
     "algo.optimizer_eps": 0.1,
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
+    "algo.loop.shards": 2,
     "algo.loop.start_update": 20,
     "algo.advantage.rho_clip": 2.0,
     "algo.advantage.c_clip": 0.5,
@@ -290,6 +293,10 @@ REFUSED: dict[str, str] = {
     "sac_from_data: algo.representation": "data sets are sampled beside what is collected, step by step",
     "sac_lagrangian: algo.intrinsic": "a bonus is added to one number",
     "sac_hold: algo.gamma": "must be the discount of the wrapper `hold`",
+}
+REFUSED |= {
+    f"{algo}: algo.loop.shards": "their environments are stepped at once, or belong to particles"
+    for algo in (*MULTI_ARMED, *CONTEXTUAL, "classifier", "svpg")
 }
 REFUSED |= {
     f"{algo}: algo.{part}": "parts that know no sequences"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import dotted
-from rlrun.config import check, loggers
+from rlrun.config import check, loggers, parts
 from rlrun.config.sources import PlainYaml
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, parse_yaml, read_text
 from rlrun.errors import ConfigError
@@ -16,6 +16,7 @@ from rlrun.formats.history import METRICS_KEY
 
 PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=RUN"
 
+CLUSTER = "cluster"  # section that says in which processes shards run
 # settings of duration, device, evaluation, logging and snapshots, which do not change the result of training
 FREE = (
     "trainer.total_steps", "trainer.stop_at", "trainer.stop_when.metric", "trainer.stop_when.at_least",
@@ -24,6 +25,7 @@ FREE = (
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
+    CLUSTER,
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because a schedule says from which step on its values hold
 TOTAL_STEPS = "trainer.total_steps"
@@ -33,6 +35,24 @@ PLACES = ("run_dir", "resume", "plugins")  # settings of a command line, which a
 def news(values: dict[str, object], words: Mapping[str, object]) -> dict[str, object]:
     """Returns the `words` (dotted key to value) whose values differ from a stored config."""
     return {key: value for key, value in words.items() if dotted.lookup(key, values) != value}
+
+
+def folded(words: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+    """Returns the words of a resume, with all words about loggers combined into one, and all about the cluster.
+
+    values: the stored config. Raises ConfigError for names and settings that do not exist.
+    """
+    rest = loggers.folded(words, values)
+    typed = {key: rest.pop(key) for key in [*rest] if key.partition(".")[0] == CLUSTER}
+    if not typed:
+        return rest
+    section = typed.pop(CLUSTER, values.get(CLUSTER))
+    if isinstance(section, str):
+        section = parts.settings(CLUSTER, CLUSTER, section)
+    tree = {CLUSTER: copy.deepcopy(section)}
+    if faults := parts.apply(typed, tree):
+        raise ConfigError(*faults)
+    return rest | tree
 
 
 def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str, Any]:
@@ -89,7 +109,7 @@ def check_unchanged(run: Path, then: Recorded) -> None:
     appended = words[len(old_words) :]
     recorded = parse_config(then.config, run / CONFIG)
     found = parse_config(now.config, run / CONFIG)
-    changes = loggers.folded(dict(map(setting, appended)), recorded.values)
+    changes = folded(dict(map(setting, appended)), recorded.values)
     expected = changed(recorded.values, changes) | {METRICS_KEY: recorded.metrics_format}
     faults = []
     for key, before, after in differences(expected, found.values | {METRICS_KEY: found.metrics_format}):

@@ -77,7 +77,7 @@ class TrainerConfig:
 class RunConfig:
     """The config of a run.
 
-    `algo`, `network` and `logger` are untyped here; the registry checks them when it builds the parts.
+    `algo`, `network`, `logger` and `cluster` are untyped here; the registry checks them when it builds the parts.
     """
 
     seed: Annotated[NonNegativeInt, Field(lt=2**63)]
@@ -95,6 +95,7 @@ class RunConfig:
     env: EnvConfig
     trainer: TrainerConfig
     logger: dict[str, dict[str, Any]]  # registered name -> settings
+    cluster: dict[str, object]
     callbacks: list[Annotated[dict[str, Any], Part("callback")]]
 
 

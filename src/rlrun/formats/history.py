@@ -43,6 +43,7 @@ class FormatChange:
 
 
 FIRST = 5  # the earliest format that this version reads
+WITH_SHARDS = ("onpolicy", "demonstrations", "offpolicy", "hybrid")  # loops with algo.loop.shards, since format 9
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[FormatChange, ...] = (
     FormatChange(restate=format_6.restate),  # from format 5 to 6
@@ -56,6 +57,12 @@ CHANGES: tuple[FormatChange, ...] = (
         ),
     ),
     FormatChange(regroup=format_8.regroup, restate=format_8.restate),
+    FormatChange(
+        added=(
+            Added("cluster", {"name": "none"}, beside="network"),
+            *(Added("algo.loop.shards", None, "lag", loop) for loop in WITH_SHARDS),
+        )
+    ),
 )
 FORMAT = FIRST + len(CHANGES)
 KEY = "format"  # key of config.yaml and of a snapshot's manifest

@@ -17,6 +17,7 @@ def around_algorithm(algo: dict[str, Any]) -> Around:
         algo["loop"]["name"],
         buffer=algo["buffer"]["name"] if algo.get("buffer") else None,
         addons=tuple(section for section in ADDONS if algo.get(section)),
+        shards=algo["loop"].get("shards"),
         keeps_replay=buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay),
         reads_data="data" in algo["loop"],
         gamma=algo.get("gamma"),

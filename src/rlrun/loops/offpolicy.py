@@ -15,6 +15,7 @@ class OffPolicy(Replaying):
     class Config(ReplayConfig):
         updates_per_step: Scheduled[PositiveFloat]
         update_every: PositiveInt
+        shards: PositiveInt | None
 
     def __init__(self, *args: Any):
         super().__init__(*args)

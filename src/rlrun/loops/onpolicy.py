@@ -30,6 +30,7 @@ class OnPolicy(Loop):
     class Config:
         rollout_steps: PositiveInt
         lag: NonNegativeInt
+        shards: PositiveInt | None
 
     def __init__(self, *args: Any):
         super().__init__(*args)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,15 +24,21 @@ from rlrun.core.callback import Callbacks
 from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
-from rlrun.core.random import seed_for, sequence
+from rlrun.core.random import reseed_for_shard, seed_for, sequence
+from rlrun.envs.making.make import Recipe
 from rlrun.envs.same_spaces import described, difference
+from rlrun.envs.saving.verdicts import Verdict
 from rlrun.envs.stepping.accelerated import Accelerated
+from rlrun.envs.stepping.shards import Shard, ShardedCollector, ShardedEnv
+from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.envs.wrappers.wrapper import in_evaluation
 from rlrun.errors import ConfigError, RunError
+from rlrun.imports import typed_again
 from rlrun.loops.around import around_algorithm, buffer_settings
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
+from rlrun.run.placement import OwnProcess, Placement
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import OTHER_PARTS, Schedules
 from rlrun.settings import Discounted, NStepReturns, Requires, registry
@@ -55,12 +61,10 @@ def build_loop(config: RunConfig) -> Loop:
     device = prepare_device(config)
     engine.check(config.trainer.engine, device)
     tables = evaluation_digests(config.env)
-    env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
+    env = build_env(config, device)
     env.digests = env.digests | tables
     try:
-        with device:
-            schedules = Schedules(config.algo)
-        config = dataclasses.replace(config, algo=schedules.applied(config.algo))
+        config, schedules = scheduled(config, device)
         agent, addons = build_agent(config, env.spec, device)
         buffer_values = buffer_settings(config.algo)
         env.read_reports = reported(config, agent, addons, env.spec)
@@ -73,11 +77,71 @@ def build_loop(config: RunConfig) -> Loop:
         loop: Loop = registry.build("loop", config.algo["loop"], *parts, path="algo.loop")
         loop.curriculum = curriculum
         loop.schedules = schedules
+        if isinstance(env, ShardedEnv):
+            loop.collector = ShardedCollector(agent, addons, schedules, env, loop.clock)
         set_first_parameters(loop)
     except BaseException:
         env.close()
         raise
     return loop
+
+
+def scheduled(config: RunConfig, device: torch.device) -> tuple[RunConfig, Schedules]:
+    """Returns a config in which hyperparameters with a schedule are tensors, and the schedules, which change them."""
+    with device:
+        schedules = Schedules(config.algo)
+    return dataclasses.replace(config, algo=schedules.applied(config.algo)), schedules
+
+
+def build_env(config: RunConfig, device: torch.device) -> VectorEnv | ShardedEnv:
+    """Returns the environments of a run, in shards if `algo.loop.shards` is set. Raises ConfigError."""
+    count = config.algo["loop"].get("shards")
+    place: Placement = registry.build("cluster", config.cluster, path="cluster")
+    if count is None:
+        if not isinstance(place, OwnProcess):
+            raise ConfigError(f"cluster={place.registered}: runs shards, of which there are none; set algo.loop.shards")
+        return VectorEnv.make(config.env, sequence(config.seed, "env"), device)
+    setting, num_envs = f"algo.loop.shards={count}", config.env.num_envs
+    if num_envs % count:
+        raise ConfigError(f"{setting}: must divide env.num_envs={num_envs}")
+    one = VectorEnv.make(dataclasses.replace(config.env, num_envs=1), sequence(config.seed, "env"), device)
+    try:
+        if one.pool is None or one.recipe is None or one.verdict is None:
+            raise ConfigError(f"{setting}: is not supported by {one.name}, which steps all its environments at once")
+        if not isinstance(place, OwnProcess):  # a worker imports the user's parts, and steps its environments itself
+            plugins = [typed_again(plugin) or plugin for plugin in config.plugins]
+            config = dataclasses.replace(config, plugins=plugins, env=dataclasses.replace(config.env, backend="sync"))
+        build = partial(build_shards, config, one.recipe, one.verdict)
+        groups = place.start(count, build, one.recipe, config.env.timeout_s)
+        return ShardedEnv(one, groups, num_envs)
+    except EnvError as error:
+        one.close()
+        raise ConfigError(f"{setting}: a worker cannot be started ({error.reason})") from error
+    except BaseException:
+        one.close()
+        raise
+
+
+def build_shards(config: RunConfig, one: Recipe, verdict: Verdict, shards: Sequence[int]) -> dict[int, Shard]:
+    """Returns some of the shards of a run, by their numbers. May be called in a worker.
+
+    one, verdict: how an environment is made, and the result of its self-test.
+    """
+    registry.load([plugin for plugin in config.plugins if typed_again(plugin) is None])
+    device = prepare_device(config)
+    config, schedules = scheduled(config, device)
+    num_envs = config.env.num_envs
+    block = num_envs // config.algo["loop"]["shards"]
+    env_config = dataclasses.replace(config.env, num_envs=block)
+    built = {}
+    for shard in shards:
+        env = VectorEnv.block(env_config, one, verdict, sequence(config.seed, "env"), device, shard * block)
+        agent, addons = build_agent(config, dataclasses.replace(env.spec, num_envs=num_envs), device)
+        for part in (agent, addons):
+            reseed_for_shard(part, shard)
+        env.read_reports = reported(config, agent, addons, env.spec)
+        built[shard] = Shard(agent, addons, schedules, env)
+    return built
 
 
 def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
@@ -205,7 +269,7 @@ def check_start(config: RunConfig, device: torch.device) -> None:
         raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, but device={config.device} is the CPU here")
 
 
-def check_backend(backend: str, env: VectorEnv) -> None:
+def check_backend(backend: str, env: VectorEnv | ShardedEnv) -> None:
     """Raises ConfigError if single environments were chosen, but there is only a simulator for all of them."""
     possible = "sync"
     if isinstance(env, Accelerated):
@@ -307,10 +371,11 @@ def check_requirements(config: RunConfig) -> None:
 
 def check_ranges(config: RunConfig) -> None:
     """Checks the settings of every part against its Config. Raises one ConfigError with all faults."""
-    for path, part in (("algo", config.algo), ("network", config.network), ("algo.loop", config.algo.get("loop"))):
+    named = {"algo": config.algo, "network": config.network, "cluster": config.cluster}
+    for path, part in (*named.items(), ("algo.loop", config.algo.get("loop"))):
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):
             raise ConfigError(f"{path}: must be a section with the name of a part")
-    sections = [("algo", agent_values(config), "algo")]
+    sections = [("algo", agent_values(config), "algo"), ("cluster", config.cluster, "cluster")]
     for part in AROUND:
         own = config.algo.get(part)
         if isinstance(own, dict) and "name" in own:

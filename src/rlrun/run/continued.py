@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.config.loggers import folded
 from rlrun.config.reach import reaches
+from rlrun.config.resumable import folded
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config
 from rlrun.errors import ConfigError

@@ -13,8 +13,7 @@ import torch
 
 from rlrun import files
 from rlrun.config import resumable
-from rlrun.config.loggers import folded
-from rlrun.config.resumable import Recorded, changed, word
+from rlrun.config.resumable import Recorded, changed, folded, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.callback import Callbacks, RunView

@@ -20,7 +20,8 @@ from rlrun.settings.marks import parts_of
 
 T = TypeVar("T", bound=Callable[..., object])
 
-ROOMS = ("agents", "networks", "buffers", "loops", "addons", "callbacks", "envs", "telemetry")  # packages with parts
+# packages with parts
+ROOMS = ("agents", "networks", "buffers", "loops", "addons", "callbacks", "envs", "run", "telemetry")
 REGISTERS = re.compile(r'^@register\("(\w+)", "(\w+)"\)$', re.MULTILINE)
 _registry: dict[str, dict[str, Any]] = {}
 

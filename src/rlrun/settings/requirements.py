@@ -12,6 +12,7 @@ class Around(NamedTuple):
     network: str = ""
     buffer: str | None = None  # the name in the section algo.buffer, whether or not the loop uses it
     addons: tuple[str, ...] = ()  # names of their sections of `algo`, such as "representation"
+    shards: int | None = None  # number of shards that act, if they do
     keeps_replay: bool = False  # whether the run has a replay buffer
     reads_data: bool = False  # whether the loop reads data sets
     recurrent: bool = False  # whether the network is recurrent

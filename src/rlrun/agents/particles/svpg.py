@@ -92,6 +92,11 @@ class SVPG(Agent):
                 f"algo.loop=episodes is not supported by algo={around.algo}: each particle learns from its own "
                 "environments, but this loop regroups their episodes; choose algo.loop=onpolicy"
             )
+        if around.shards is not None:
+            yield (
+                f"algo.loop.shards is not supported by algo={around.algo}: each particle acts in its own environments, "
+                "but each shard acts with all particles"
+            )
 
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Acts with particle 0 in the first environments, particle 1 in the next, and so on; split evenly if

@@ -231,7 +231,7 @@ class VectorEnv(nn.Module):
             raise
         made.tasks = tasks
         made.goal_rewards = GoalRewards(one, cfg.backend == "async", cfg.timeout_s)
-        made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)
+        made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards, time_limit=one.time_limit)
         return made
 
     @property

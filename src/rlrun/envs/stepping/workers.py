@@ -7,6 +7,7 @@ because a shared queue stays locked if a worker is killed while it holds the loc
 """
 
 import contextlib
+import io
 import math
 import mmap
 import multiprocessing
@@ -18,15 +19,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import Space
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars, create_empty_array
+from torch import Tensor
 
 from rlrun import memory
 from rlrun.envs.making.make import Recipe
@@ -60,6 +65,28 @@ class NotSentError(EnvError):
     """The recipe for a worker cannot be pickled, or the worker cannot import or load it."""
 
 
+def packed(message: object) -> bytes:
+    """Returns a message as bytes for `Connection.send_bytes`. The other end receives it by `recv`.
+
+    Tensors are sent as arrays, because torch would leave them in shared memory, for which files stay open.
+    """
+    file = io.BytesIO()
+    pickler = ForkingPickler(file, 5)  # the first protocol that does not copy arrays
+    pickler.dispatch_table = _with_tensors()  # type: ignore[assignment]
+    pickler.dump(message)
+    return file.getvalue()
+
+
+@cache
+def _with_tensors() -> dict[type, Callable[..., object]]:
+    return {**ForkingPickler(io.BytesIO()).dispatch_table, Tensor: as_array}
+
+
+def as_array(tensor: Tensor) -> tuple[Callable[[np.ndarray], Tensor], tuple[np.ndarray]]:
+    """Returns a function that makes the tensor again, on the CPU, and its argument."""
+    return torch.from_numpy, (tensor.cpu().numpy(),)
+
+
 class TimedPipe:
     """A pipe to a worker.
 
@@ -77,7 +104,7 @@ class TimedPipe:
 
     def send(self, message: object) -> None:
         try:
-            self.pipe.send(message)
+            self.pipe.send_bytes(packed(message))
         except BlockingIOError as error:
             raise self._silent() from error
         except OSError as error:

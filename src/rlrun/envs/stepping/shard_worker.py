@@ -1,0 +1,52 @@
+"""Runs shards in a worker process of this machine."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+
+from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.shards import Group, Shard, answers
+from rlrun.envs.stepping.workers import TimedPipe, end, packed, started
+
+START_S = 60.0  # a worker imports torch and all agents, for which a short `env.timeout_s` would not suffice
+Build = Callable[[Sequence[int]], Mapping[int, Shard]]
+
+
+class Worker(Group):
+    """A group of shards in a process of its own. It has `env.timeout_s` for each step of all its environments."""
+
+    def __init__(self, shards: Sequence[int], build: Build, one: Recipe, timeout_s: float):
+        """Starts to build the shards; `wait` must follow."""
+        self.shards = shards
+        self.pipe: TimedPipe = started(serve, one, timeout_s, (build, shards))
+
+    def wait(self) -> None:
+        """Waits until the shards are built. Raises the error of a shard that cannot be built."""
+        self.pipe.comes(time.monotonic() + START_S)
+        self.pipe.result()
+
+    def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
+        self.pipe.send((method, given))
+
+    def result(self) -> list[object]:
+        found: list[object] = self.pipe.result()
+        return found
+
+    def close(self, terminate: bool = False) -> None:
+        self.pipe.close()  # the worker gets an EOFError and leaves its loop
+        if not terminate:
+            self.pipe.process.join(self.pipe.timeout_s)
+        end([self.pipe.process])
+
+
+def serve(pipe: Connection, index: int, given: tuple[Build, Sequence[int]], resources: ExitStack) -> None:
+    """Runs in the worker: builds the shards and calls their methods until the pipe is closed or one raises."""
+    build, numbers = given
+    shards = build(numbers).values()
+    for shard in shards:
+        resources.callback(shard.close)
+    pipe.send((None, None))
+    while True:
+        for results in answers([*shards], *pipe.recv()):
+            pipe.send_bytes(packed((results, None)))

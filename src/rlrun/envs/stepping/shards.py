@@ -1,0 +1,373 @@
+"""Shards of a run: equal blocks of its environments, each with its own copy of what acts.
+
+The process of the run, which learns, sends every shard what acting reads, and joins their steps along the
+environments. What a shard does depends only on its state and on what it is sent, so the results do not depend on the
+process in which it runs.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypedDict, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlrun.core.addon import Addons
+from rlrun.core.agent import Agent
+from rlrun.core.clock import Clock
+from rlrun.core.collector import Acts, Collector
+from rlrun.core.logged import log, take_logged
+from rlrun.core.random import streams_of
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.errors import RunError
+from rlrun.nested import index as rows_of
+from rlrun.nested import joined, on
+from rlrun.schedules.numbers import Schedules
+from rlrun.types import NOTHING, Batch, Episode, Events, Obs, Step, carried
+
+T = TypeVar("T")
+INEXACT = "not exact, because "
+
+Weights = dict[str, Tensor]
+"""What acting reads and updates change, by name."""
+
+Taken = tuple[Step, Events | None]
+"""A step of a shard, without what was acted on, and its events, None for `NOTHING`."""
+
+
+def weights_of(agent: Agent, addons: Addons, schedules: Schedules) -> Weights:
+    """Returns the tensors that acting reads: of acting modules, of the agent itself, and numbers with a schedule."""
+    found: Weights = {f"schedules.{name}": tensor for name, tensor in schedules.named_buffers()}
+    found |= {f"agent.{name}": tensor for name, tensor in agent.named_buffers(recurse=False)}
+    for place, module in enumerate((*agent.acting(), *addons.acting())):
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            found[f"{place}.{name}"] = tensor.detach()
+    return found
+
+
+class ShardState(TypedDict):
+    """All that determines the next steps of a shard, besides weights."""
+
+    env: object
+    carry: Batch
+    streams: list[dict[str, object]]  # of random numbers
+
+
+class Status(NamedTuple):
+    """How the environments of a shard are saved, and what they have reported; see VectorEnv."""
+
+    method: str
+    exactness: str
+    reports_success: bool
+
+
+class Chosen:
+    """A policy whose actions and extras were chosen in the process of the run, those of add-ons included."""
+
+    def __init__(self, action: Tensor, extras: Batch):
+        self.action, self.extras = action, extras
+
+    def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
+        return self.action, self.extras
+
+
+class BlockCollector(Collector):
+    """Collects the steps of a shard, which may be told its actions."""
+
+    def act(self, policy: Acts) -> tuple[Tensor, Batch]:
+        if isinstance(policy, Chosen):
+            return policy.act(self.obs, self.carry, True)  # without the add-ons of the shard
+        return super().act(policy)
+
+
+class Shard:
+    """A block of the environments, with its own agent and add-ons to act for it."""
+
+    def __init__(self, agent: Agent, addons: Addons, schedules: Schedules, env: VectorEnv):
+        self.parts = agent, addons, schedules
+        self.agent, self.env = agent, env
+        self.collector = BlockCollector(agent, addons, env, Clock())
+        self.streams = [*streams_of(agent), *streams_of(addons)]
+
+    def begin(self) -> Obs:
+        """Resets the environments and returns their observations."""
+        self.collector.begin()
+        return self.env.obs
+
+    def advance(self, count: int, weights: Weights) -> Iterator[Taken]:
+        """Acts and takes `count` steps with these weights, of which those may be missing that have not changed."""
+        own = weights_of(*self.parts)
+        for name, tensor in weights.items():
+            own[name].copy_(tensor)
+        for _ in range(count):
+            others = take_logged()  # what the process of the run has logged itself, if the shard is in it
+            step, events = self.collector.advance(self.agent)
+            if logged := take_logged():
+                events = events._replace(logged=[*logged, *events.logged])
+            for name, value in others:
+                log(name, value)
+            yield taken(step, events)
+
+    def step(self, action: Tensor, extras: Batch) -> Taken:
+        """Takes one step with actions and extras that the process of the run has chosen."""
+        return taken(*self.collector.advance(Chosen(action, extras)))
+
+    def set_parameters(self, parameters: dict[str, float]) -> None:
+        """Sets attributes of the environments, as `VectorEnv.set_parameters` does."""
+        self.env.set_parameters(parameters)
+
+    def status(self) -> Status:
+        """Returns what the trainer asks of the environments."""
+        return Status(self.env.method, self.env.exactness, self.env.reports_success)
+
+    def state(self) -> ShardState:
+        """Returns the state of environments and random streams, and the carry."""
+        streams = [stream.get_extra_state() for stream in self.streams]
+        return {"env": self.env.get_extra_state(), "carry": self.collector.carry, "streams": streams}
+
+    def load_state(self, state: ShardState) -> None:
+        """Restores a state. Raises an exception of any type if it does not fit, because snapshots may be untrusted."""
+        self.env.set_extra_state(state["env"])
+        for stream, own in zip(self.streams, state["streams"], strict=True):
+            stream.set_extra_state(own)
+        carry = on(self.env.device, dict(state["carry"]))
+        if any(len(value) != self.env.num_envs for value in carry.values()):
+            raise ValueError(f"the carry of a shard must be of {self.env.num_envs} environments")
+        self.collector.obs, self.collector.carry = self.env.obs, carry
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.env.close()
+
+
+def taken(step: Step, events: Events) -> Taken:
+    """Returns a step as it is sent: what was acted on has its receiver already, and read-only dicts are not pickled."""
+    sent = {name: value for name, value in step.items() if name not in ("obs", "first")}
+    if events is NOTHING:
+        return sent, None
+    return sent, events._replace(own_returns=dict(events.own_returns), measures=dict(events.measures))
+
+
+def answers(shards: Sequence[Shard], method: str, given: Sequence[Sequence[object]]) -> Iterator[list[object]]:
+    """Calls a method of each shard with its own arguments. Yields lists of one result for each shard.
+
+    `advance` yields one list for each step, as soon as it is taken, and other methods one list.
+    """
+    results = [getattr(shard, method)(*arguments) for shard, arguments in zip(shards, given, strict=True)]
+    if method == "advance":
+        yield from map(list, zip(*results, strict=True))
+    else:
+        yield results
+
+
+class Group:
+    """Some of the shards, which run in one process."""
+
+    shards: Sequence[int]  # their numbers
+
+    def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
+        """Calls a method of each shard with its own arguments."""
+        raise NotImplementedError
+
+    def result(self) -> list[object]:
+        """Returns the next list that `answers` yields for the call. Raises EnvError if a worker has failed."""
+        raise NotImplementedError
+
+    def close(self, terminate: bool = False) -> None:
+        """Closes the environments; with `terminate`, a worker is killed at once. May be called twice."""
+        raise NotImplementedError
+
+
+class Here(Group):
+    """Runs shards one after the other in this process."""
+
+    def __init__(self, shards: Mapping[int, Shard]):
+        self.shards = [*shards]
+        self.instances = [*shards.values()]
+        self.results: Iterator[list[object]] = iter(())
+
+    def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
+        self.results = answers(self.instances, method, given)
+
+    def result(self) -> list[object]:
+        return next(self.results)
+
+    def close(self, terminate: bool = False) -> None:
+        for shard in self.instances:
+            shard.close()
+
+
+class ShardedEnv(nn.Module):
+    """The environments of all shards, as trainer and snapshots see them. Its extra state is the state of all shards."""
+
+    def __init__(self, one: VectorEnv, groups: Sequence[Group], num_envs: int):
+        """one: has one environment, which is never stepped and shows what all are like."""
+        super().__init__()
+        self.groups = groups
+        self.num_shards = sum(len(group.shards) for group in groups)
+        self.block = num_envs // self.num_shards  # number of environments of each shard
+        self.spec = dataclasses.replace(one.spec, num_envs=num_envs)
+        self.name, self.device, self.verdict, self.pool = one.name, one.device, one.verdict, one.pool
+        self.digests, self.origin, self.read_reports = one.digests, one.origin, one.read_reports
+        self.actions, self.reward_shape = one.actions, one.reward_shape
+        self.close_one = one.close
+
+    def each(self, method: str, *columns: Sequence[object]) -> list[object]:
+        """Calls a method of every shard. Shard i gets item i of every column. Returns one result for each shard."""
+        self.call(method, *columns)
+        return self.result()
+
+    def call(self, method: str, *columns: Sequence[object]) -> None:
+        """Begins what `each` does; `result` must follow, after `advance` once for each step."""
+        for group in self.groups:
+            group.call(method, [[column[shard] for column in columns] for shard in group.shards])
+
+    def result(self) -> list[object]:
+        """Returns one result for each shard. Raises RunError if a worker has failed."""
+        found: list[object] = []
+        for group in self.groups:
+            try:
+                found += group.result()
+            except EnvError as error:
+                self.close(terminate=True)
+                which = ", ".join(map(str, group.shards))
+                raise RunError(f"env {self.name}, shard {which}: {error.reason}") from error
+        return found
+
+    def split(self, tree: T) -> list[T]:
+        """Returns the rows [block, ...] of each shard in tensors [num_envs, ...]."""
+        starts = range(0, self.spec.num_envs, self.block)
+        return [rows_of(tree, slice(start, start + self.block)) for start in starts]
+
+    def step(self) -> tuple[Step, Events]:
+        """Returns the next step of all shards, joined, without what was acted on."""
+        steps, events = zip(*cast(list[Taken], self.result()), strict=True)
+        step: Step = on(self.device, joined(steps))
+        if all(one["next_obs"] is one["following"] for one in steps):
+            step["next_obs"] = step["following"]  # one object, as buffers store it only once then
+        return step, self._joined(events)
+
+    def _joined(self, found: Sequence[Events | None]) -> Events:
+        """Returns the events of all shards, with the indices that environments have in the run."""
+        if not any(found):
+            return NOTHING
+        episodes: list[Episode] = []
+        own_returns: dict[int, np.ndarray] = {}
+        measures: dict[str, list[np.ndarray]] = {}
+        logged: list[tuple[str, float]] = []
+        restarted: list[str] = []
+        for first, events in zip(range(0, self.spec.num_envs, self.block), found, strict=True):
+            if events is None:
+                continue
+            episodes += [episode._replace(env=first + episode.env) for episode in events.episodes]
+            own_returns |= {first + row: value for row, value in events.own_returns.items()}
+            for name, values in events.measures.items():
+                measures.setdefault(name, []).append(torch.as_tensor(values).numpy(force=True))
+            logged += events.logged
+            restarted += events.restarted
+        means = {name: np.concatenate(values) for name, values in measures.items()}
+        return Events(episodes, own_returns, means, logged, restarted)
+
+    def reset(self) -> Obs:
+        """Starts new episodes in all environments and returns the observations."""
+        obs: Obs = on(self.device, joined(self.each("begin")))
+        return obs
+
+    def set_parameters(self, parameters: dict[str, float]) -> None:
+        """Sets attributes of every environment, by name, when its next episode begins."""
+        self.each("set_parameters", [parameters] * self.num_shards)
+
+    def pending_episodes(self) -> list[Episode]:
+        """Returns ended episodes that no step has reported: always none."""
+        return []
+
+    def status(self) -> list[Status]:
+        """Returns the status of each shard."""
+        return cast(list[Status], self.each("status"))
+
+    @property
+    def method(self) -> str:
+        """How environments are saved; as that of VectorEnv, to be read before the first step."""
+        return self.status()[0].method
+
+    @property
+    def exactness(self) -> str:
+        """Whether restored environments continue bit for bit: "exact", or "not exact, because ..."."""
+        found = dict.fromkeys(status.exactness for status in self.status())
+        reasons = [text.removeprefix(INEXACT) for text in found if text != "exact"]
+        if reasons:
+            return f"{INEXACT}{'; '.join(reasons)}"
+        return "exact"
+
+    @property
+    def reports_success(self) -> bool:
+        """Whether any step so far has reported success."""
+        return any(status.reports_success for status in self.status())
+
+    def close(self, terminate: bool = False) -> None:
+        """Closes all environments and ends their processes. May be called twice."""
+        self.close_one()
+        for group in self.groups:
+            group.close(terminate)
+
+    def get_extra_state(self) -> dict[str, object]:
+        return {"shards": self.each("state")}
+
+    def set_extra_state(self, tree: Mapping[str, Sequence[ShardState]]) -> None:
+        """Restores the state of all shards. Raises an exception of any type if it does not fit."""
+        if len(tree["shards"]) != self.num_shards:
+            raise ValueError(f"it has {len(tree['shards'])} shards")
+        try:
+            self.each("load_state", tree["shards"])
+        except RunError as error:
+            if type(error.__cause__) is EnvError:  # raised in a worker that has neither died nor hung
+                raise ValueError(error.__cause__.reason) from error
+            raise
+
+
+class ShardedCollector(Collector):
+    """Lets the shards act and step, after it has sent them what has changed of the weights since the last time."""
+
+    env: ShardedEnv
+
+    def __init__(self, agent: Agent, addons: Addons, schedules: Schedules, env: ShardedEnv, clock: Clock):
+        super().__init__(agent, addons, env, clock)
+        self.parts = agent, addons, schedules
+        self.known: Weights = {}  # what the shards have
+        self.requested = 0  # steps that the shards take without a further message
+
+    def request(self, count: int) -> None:
+        weights = self._changed()
+        self.env.call("advance", [count] * self.env.num_shards, [weights] * self.env.num_shards)
+        self.requested = count
+
+    def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
+        """Takes a step as a Collector does. A policy that is not the agent acts here, for all environments."""
+        if policy is not self.agent:
+            action, extras = self.act(policy)
+            self.env.call("step", self.env.split(action), self.env.split(extras))
+        else:
+            if not self.requested:
+                self.request(1)
+            self.requested -= 1
+        if meanwhile is not None:
+            meanwhile()
+        result, events = self.env.step()
+        self.clock.lap("env")
+        step = {"obs": self.obs, "action": result["action"], "first": self.carry["first"], **result}
+        self.obs = result["following"]
+        self.carry = carried(step, result["terminated"] | result["truncated"])
+        return step, events
+
+    def _changed(self) -> Weights:
+        """Returns copies of the weights that the shards do not have yet."""
+        now = weights_of(*self.parts)
+        new = {
+            name: tensor.clone()
+            for name, tensor in now.items()
+            if name not in self.known or not torch.equal(tensor, self.known[name])
+        }
+        self.known |= new
+        return new

@@ -1,0 +1,246 @@
+"""Shards: blocks of the environments with their own copy of what acts, in the process of the run or in workers."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from toys import equal, put, toy, train, weights
+
+import rlrun
+from rlrun.config.schema import run_config
+from rlrun.core.logged import take_logged
+from rlrun.core.random import streams_of
+from rlrun.envs.stepping.shard_worker import Worker
+from rlrun.envs.stepping.shards import weights_of
+from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.envs.stepping.workers import TimedPipe, packed
+from rlrun.errors import ConfigError, RunError
+from rlrun.run.assemble import build_loop
+from rlrun.testing import load, save
+
+Build = Callable[..., Any]
+TWO = {"algo.loop.shards": 2, "env.num_envs": 4}
+LOCAL = {"cluster": {"name": "local", "workers": None}}
+ID = "test/Loud-v0"
+
+
+class Loud(gym.Wrapper):
+    """Logs the step of the episode, and reports a number."""
+
+    reports: ClassVar = {"angle": gym.spaces.Box(-9.0, 9.0, (1,), np.float32)}
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        rlrun.log("position", obs[0])
+        return obs, reward, terminated, truncated, info | {"angle": obs[2:3]}
+
+
+@pytest.fixture
+def loud() -> Iterator[dict[str, Any]]:
+    gym.register(ID, lambda: Loud(gym.make("CartPole-v1")))
+    yield {"env.id": ID, "env.wrappers": {"own_reward": {}}, "env.selftest": "off"}
+    del gym.registry[ID]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+def test_shards_in_workers_equal_shards_in_the_run_and_resume_each_other(
+    algo: str, build: Build, tmp_path: Path
+) -> None:
+    values = toy(algo, **TWO, **{"env.normalize.kind": "obs", "algo.loop.lag": 1})
+    here, there = build(values), build(put(values, LOCAL))
+    digests = [save(train(loop, 4), tmp_path / "run").digest for loop in (here, there)]
+    assert digests[0] == digests[1]
+    resumed = load(build(values, begin=False), save(there, tmp_path / "run"))
+    digests = [save(train(loop, 8), tmp_path / "run").digest for loop in (there, resumed)]
+    assert digests[0] == digests[1]
+
+
+def test_one_shard_equals_a_run_without_shards(build: Build) -> None:
+    plain, sharded = build(toy("ppo")), build(toy("ppo", **{"algo.loop.shards": 1}))
+    for _ in range(4):
+        assert equal(plain.tick(), sharded.tick())
+    assert equal(weights(plain), weights(sharded)) and equal(plain.obs, sharded.obs)
+    assert equal(plain.metrics.get_extra_state(), sharded.metrics.get_extra_state())
+
+
+def test_shards_step_the_environments_of_a_run_without_shards(build: Build, loud: dict[str, Any]) -> None:
+    policy = SimpleNamespace(act=lambda obs, carry, explore: (carry["first"].long(), {"carry.x": obs[:, :1]}))
+    plain, sharded = build(toy("ppo", **loud, **{"env.num_envs": 4})), build(toy("ppo", **TWO, **loud))
+    for loop in (plain, sharded):
+        loop.env.read_reports = {}
+    assert equal(plain.obs, sharded.obs)
+    expected, found = ([loop.collector.advance(policy) for _ in range(30)] for loop in (plain, sharded))
+    for (step, events), (other_step, other_events) in zip(expected, found, strict=True):
+        assert [*step] == [*other_step] and equal(step, other_step)
+        assert (step["next_obs"] is step["following"]) == (other_step["next_obs"] is other_step["following"])
+        assert equal(events._asdict(), other_events._asdict())
+    assert {episode.env for _, events in found for episode in events.episodes} == {0, 1, 2, 3}
+    assert {index for _, events in found for index in events.own_returns} == {0, 1, 2, 3}
+    assert equal(plain.carry, sharded.carry)
+
+
+def test_every_shard_draws_its_own_numbers(build: Build) -> None:
+    loop = build(toy("ppo", **TWO))
+    shards = loop.env.groups[0].instances
+    states = [shard.streams[0].generator.get_state() for shard in shards]
+    assert equal(states[0], streams_of(loop.agent)[0].generator.get_state())
+    assert not equal(states[0], states[1])
+
+
+def test_shards_act_with_the_weights_of_the_run(build: Build) -> None:
+    loop = train(build(toy("sac", **TWO, **{"env.normalize.kind": "obs"})), 6)
+    loop.collector.advance(loop.agent)
+    for shard in loop.env.groups[0].instances:
+        obs, carry = shard.collector.obs, shard.collector.carry
+        found = shard.collector.addons.act(shard.agent, obs, carry, False)
+        assert equal(found, loop.addons.act(loop.agent, obs, carry, False))
+
+
+def test_weights_are_those_of_the_agent_itself_and_of_schedules_too(build: Build) -> None:
+    loop = build(toy("dqn"))
+    assert {"agent.epsilon", "schedules.epsilon"} <= weights_of(loop.agent, loop.addons, loop.schedules).keys()
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_numbers_that_a_shard_logs_are_in_its_events(backend: str, build: Build) -> None:
+    loop = build(toy("ppo", **TWO, **{"env.backend": backend}))
+    for shard in loop.env.groups[0].instances:
+        act = shard.agent.act
+        shard.agent.act = lambda *given, act=act: rlrun.log("acts", 1.0) or act(*given)
+    rlrun.log("learns", 2.0)
+    _, events = loop.collector.advance(loop.agent)
+    assert events.logged == [("acts", 1.0)] * 2 and take_logged() == [("learns", 2.0)]
+
+
+def test_shards_have_the_networks_of_the_run(build: Build) -> None:
+    """That a recurrent agent divides minibatches by environments is checked for all of them, not for a block."""
+    loop = build(toy("ppo_lstm", **TWO, **{"algo.num_minibatches": 4, "algo.minibatch_size": None}))
+    assert loop.env.groups[0].instances[1].agent.spec.num_envs == 4
+
+
+def test_only_changed_weights_are_sent(build: Build) -> None:
+    loop = train(build(toy("sac", **TWO)), 2)
+    loop.collector.advance(loop.agent)
+    assert not loop.collector._changed()
+    (weight, *_) = loop.agent.actor.parameters()
+    with torch.no_grad():
+        weight += 1
+    assert len(loop.collector._changed()) == 1
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_a_block_has_the_environments_of_the_whole(backend: str, make: Build, config: Build) -> None:
+    tasks = {"task_kwargs": {"length": [3, 9]}}
+    whole = make("rlrun/Counter-v0", 4, **tasks)
+    cfg = config("rlrun/Counter-v0", 2, **tasks, backend=backend)
+    block = VectorEnv.block(cfg, whole.recipe, whole.verdict, np.random.SeedSequence(0), "cpu", first=2)
+    try:
+        assert block.seeds == whole.seeds[2:] and block.tasks.current() == whole.tasks.current()[2:]
+        assert equal(block.reset(), whole.reset()[2:])
+        action = torch.zeros(4, dtype=torch.long)
+        assert equal(block.step(action[2:])[0]["following"], whole.step(action)[0]["following"][2:])
+    finally:
+        block.close()
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_faults_name_the_index_in_the_run(backend: str, make: Build, config: Build) -> None:
+    one = make("rlrun/Faulty-v0", kwargs={"kind": "raise", "at": 1})
+    cfg = config("rlrun/Faulty-v0", 2, kwargs={"kind": "raise", "at": 1}, backend=backend)
+    block = VectorEnv.block(cfg, one.recipe, one.verdict, np.random.SeedSequence(0), "cpu", first=2)
+    block.reset()
+    with pytest.raises(RunError, match=f"#2, seed {block.seeds[0]}, step 1"):
+        block.step(torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"algo.loop.shards": 3}, "algo.loop.shards=3: must divide env.num_envs=2"),
+        ({"algo.loop.shards": 2, "env.backend": "native"}, "which steps all its environments at once"),
+        ({"algo.loop.shards": 2, "cluster": {"name": "moon"}}, "cluster: unknown name 'moon'"),
+        ({"algo.loop.shards": 2, "cluster": {"name": "local", "workers": 0}}, "cluster.workers=0: must be greater"),
+        (LOCAL, "cluster=local: runs shards, of which there are none; set algo.loop.shards"),
+    ],
+)
+def test_settings_that_shards_do_not_support_are_refused(changes: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        build_loop(run_config(toy("ppo", **changes)))
+
+
+def test_particles_refuse_shards() -> None:
+    with pytest.raises(ConfigError, match=r"algo\.loop\.shards is not supported by algo=svpg"):
+        build_loop(run_config(toy("svpg", **TWO)))
+
+
+def test_a_killed_worker_ends_the_run_and_all_workers(build: Build) -> None:
+    loop = build(toy("ppo", **TWO, **LOCAL))
+    processes = [group.pipe.process for group in loop.env.groups]
+    os.kill(processes[1].pid, signal.SIGKILL)
+    with pytest.raises(RunError, match=r"env CartPole-v1, shard 1: its worker \(pid \d+\) died, exit code -9"):
+        loop.tick()
+    assert len(processes) == 2 and not any(process.is_alive() for process in processes)
+
+
+class Numbers:
+    """Stands in for a shard."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def advance(self, count: int) -> Iterator[Any]:
+        yield from islice(map(torch.tensor, ([self.number, step] for step in range(count))), count)
+
+    def state(self) -> Any:
+        raise ValueError("no state")
+
+    def close(self) -> None: ...
+
+
+def numbers(shards: Any) -> Any:
+    return {shard: Numbers(shard) for shard in shards}
+
+
+@pytest.fixture
+def worker(make: Build) -> Iterator[Worker]:
+    one = Worker([4, 5], numbers, make("CartPole-v1").recipe, 60.0)
+    one.wait()
+    yield one
+    one.close(terminate=True)
+
+
+def test_a_worker_steps_its_shards_together(worker: Worker) -> None:
+    worker.call("advance", [[2], [2]])
+    assert equal([worker.result(), worker.result()], [[torch.tensor([i, step]) for i in (4, 5)] for step in (0, 1)])
+
+
+def test_a_worker_sends_what_a_shard_raises(worker: Worker) -> None:
+    worker.call("state", [[], []])
+    with pytest.raises(EnvError, match="no state"):
+        worker.result()
+
+
+def test_a_stopped_worker_is_found_and_ended(worker: Worker) -> None:
+    process = worker.pipe.process
+    worker.pipe = TimedPipe(worker.pipe.pipe, 0, process, 0.2)
+    os.kill(process.pid, signal.SIGSTOP)
+    worker.call("advance", [[1], [1]])
+    with pytest.raises(EnvError, match=r"gave no answer in 0\.2 s"):
+        worker.result()
+    worker.close(terminate=True)
+    assert not process.is_alive()
+
+
+def test_tensors_are_sent_as_arrays() -> None:
+    shared = torch.arange(3.0)
+    message = packed({"one": shared, "other": shared, "scalar": torch.tensor(2)})
+    assert b"torch.multiprocessing" not in message and b"from_numpy" in message

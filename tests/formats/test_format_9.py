@@ -1,0 +1,18 @@
+"""Configs of format 8, which had no shards."""
+
+from typing import Any
+
+import pytest
+
+from rlrun.formats.history import upgraded
+
+
+@pytest.mark.parametrize(("loop", "has"), [("onpolicy", True), ("hybrid", True), ("episodes", False)])
+def test_runs_of_format_8_go_on_without_shards(loop: str, has: bool) -> None:
+    before: dict[str, Any] = {"format": 8, "network": {}, "algo": {"loop": {"name": loop, "lag": 0}}}
+    values, filled = upgraded(before)
+    expected: dict[str, Any] = {"name": loop, "lag": 0}
+    if has:
+        expected["shards"] = None
+    assert values == {"network": {}, "cluster": {"name": "none"}, "algo": {"loop": expected}}
+    assert filled == ["cluster={'name': 'none'}", *(["algo.loop.shards=None"] if has else [])]
