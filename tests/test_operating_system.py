@@ -120,6 +120,13 @@ def test_lock_uses_msvcrt_where_there_is_no_fcntl(tmp_path: Path, monkeypatch: p
     assert not windows.held and not (tmp_path / ".starting").exists()
 
 
+def test_a_lock_whose_file_was_closed_by_an_environment_is_released_without_an_error(tmp_path: Path) -> None:
+    held = lock.take(tmp_path)
+    os.close(held)
+    lock.release(held)
+    lock.release(lock.take(tmp_path))
+
+
 def test_blocks_of_several_processes_run_alone(tmp_path: Path) -> None:
     count = tmp_path / "count"
     count.write_text("0")
