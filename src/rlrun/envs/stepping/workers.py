@@ -44,7 +44,7 @@ from rlrun.operating_system import kill_when_closed, signals_of
 
 # a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-PRELOADED = ("rlrun.envs.stepping.workers", "rlrun.envs.saving.preloaded")
+PRELOADED = ("rlrun.envs.stepping.workers", "rlrun.envs.saving.examination")
 # packages of environments that the server also preloads; others are not, because a failing import would end the server
 ENGINES = ("gymnasium.", "ale_py", "rlrun.")
 IGNORED = signals_of("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # only the run itself handles these
