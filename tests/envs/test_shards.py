@@ -94,6 +94,62 @@ def test_every_shard_draws_its_own_numbers(build: Build) -> None:
     states = [shard.streams[0].generator.get_state() for shard in shards]
     assert equal(states[0], streams_of(loop.agent)[0].generator.get_state())
     assert not equal(states[0], states[1])
+    loop = build(toy("sac", **TWO))  # its agent acts in the process of the run too, with warmup_policy=agent
+    streams = [streams_of(agent)[0] for agent in (loop.agent, *(x.agent for x in loop.env.groups[0].instances))]
+    assert len({bytes(stream.generator.get_state()) for stream in streams}) == 3
+
+
+class Flaky(gym.Env):
+    """Fails in its second step, if it should."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self.steps, self.fails = 0, False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 2 and self.fails:
+            raise ValueError("flaky")
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def test_held_actions_of_a_shard_whose_environments_have_failed_are_in_the_step(build: Build) -> None:
+    gym.register("test/Flaky-v0", Flaky)
+    own = {"env.id": "test/Flaky-v0", "env.kwargs": {}, "env.selftest": "off", "env.on_failure": "restart"}
+    policy = SimpleNamespace(act=lambda *_: (torch.tensor([[4.0, 0.1], [1.0, 0.1]]), {}))
+    found = []
+    for shards in (None, 2):
+        loop = build(toy("sac_hold", **own, **{"env.num_envs": 2, "algo.loop.shards": shards}))
+        first = loop.env.groups[0].instances[0].env if shards else loop.env
+        first.pool.slots[0].env.unwrapped.fails = True
+        found.append([loop.collector.advance(policy) for _ in range(3)])
+    del gym.registry["test/Flaky-v0"]
+    assert any(step["weight"].sum() == 1 for step, _ in found[0]), "one environment alone has failed"
+    for (step, events), (sharded, other_events) in zip(*found, strict=True):
+        assert equal(step, sharded)
+        measured, others = (
+            {name: values.tolist() for name, values in found.measures.items()} for found in (events, other_events)
+        )
+        assert measured == others and "frames" in measured
+
+
+def test_a_parameter_of_the_agent_itself_is_sent(build: Build) -> None:
+    loop = build(toy("sac", **TWO))
+    loop.agent.shift = torch.nn.Parameter(torch.ones(1))
+    assert "agent.shift" in weights_of(loop.agent, loop.addons, loop.schedules)
+
+
+def test_initial_pulls_of_bandits_are_not_divided(build: Build) -> None:
+    with pytest.raises(ConfigError, match="each shard would make all initial pulls"):
+        build(toy("neural_greedy", **TWO))
+    with pytest.raises(ConfigError, match="each shard would make all initial pulls"):
+        build(toy("linear_posterior", **TWO))
 
 
 def test_shards_act_with_the_weights_of_the_run(build: Build) -> None:

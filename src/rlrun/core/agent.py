@@ -98,7 +98,10 @@ class Agent(Learner):
         return action, {}
 
     def acting(self) -> Iterable[nn.Module]:
-        """Returns the modules whose parameters and buffers `act` reads, besides buffers of the agent itself."""
+        """Returns the modules whose parameters and buffers `act` reads, besides those of the agent itself.
+
+        Shards (`algo.loop.shards`) receive these tensors, and no Python values, which `act` must not see change.
+        """
         if not self.acts_with:
             return (self,)
         return [self.get_submodule(name) for name in self.acts_with]

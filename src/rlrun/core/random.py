@@ -107,11 +107,10 @@ def streams_of(module: nn.Module) -> list[Stream]:
 
 
 def reseed_for_shard(module: nn.Module, shard: int) -> None:
-    """Seeds the streams of a module by their names and the shard. Those of shard 0 stay as in a run without shards."""
+    """Seeds the streams of a module by their names and the shard."""
     for stream in streams_of(module):
-        if shard:
-            stream.name = f"{stream.name} shard {shard}"
-            stream.generator.manual_seed(seed_for(stream.seed, stream.name))
+        stream.name = f"{stream.name} shard {shard}"
+        stream.generator.manual_seed(seed_for(stream.seed, stream.name))
 
 
 @contextmanager

@@ -137,8 +137,10 @@ def build_shards(config: RunConfig, one: Recipe, verdict: Verdict, shards: Seque
     for shard in shards:
         env = VectorEnv.block(env_config, one, verdict, sequence(config.seed, "env"), device, shard * block)
         agent, addons = build_agent(config, dataclasses.replace(env.spec, num_envs=num_envs), device)
-        for part in (agent, addons):
-            reseed_for_shard(part, shard)
+        # where the process of the run never acts, shard 0 may draw what a run without shards would draw
+        if shard or registry.lookup("loop", config.algo["loop"]["name"]).replays:
+            for part in (agent, addons):
+                reseed_for_shard(part, shard)
         env.read_reports = reported(config, agent, addons, env.spec)
         built[shard] = Shard(agent, addons, schedules, env)
     return built

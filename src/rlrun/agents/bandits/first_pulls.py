@@ -1,9 +1,12 @@
 """Initial pulls: all arms are pulled in turn before estimates decide."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
 from rlrun.core.state import StartsFresh
+from rlrun.settings import Around
 from rlrun.types import Batch, Context
 
 PULLS = "carry.pulls"
@@ -15,6 +18,12 @@ class FirstPulls(StartsFresh, nn.Module):
     An arm with the score -inf is forbidden: in its turn the best arm is chosen. The extra `carry.pulls` [num_envs] is
     the number of pulls so far by all environments.
     """
+
+    @staticmethod
+    def unsupported(around: Around) -> Iterator[str]:
+        """Yields why a bandit with initial pulls is not supported."""
+        if around.shards is not None:
+            yield f"algo.loop.shards is not supported by algo={around.algo}: each shard would make all initial pulls"
 
     done: Tensor  # number of pulls before the last rollout; without `carry.pulls`, counting begins here
 

@@ -3,6 +3,8 @@
 The variance of the rewards is also learned (arXiv 1802.09127).
 """
 
+from collections.abc import Iterator, Mapping
+
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
@@ -16,7 +18,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import FlattenInputs
-from rlrun.settings import NonNegativeInt, PositiveFloat, config, register
+from rlrun.settings import Around, NonNegativeInt, PositiveFloat, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 MAX_INPUTS = 1000  # a limit, because the cost of a step grows with the cube of the number of inputs
@@ -49,6 +51,11 @@ class LinearPosterior(Agent):
         self.regression = BayesianRegression(arms, self.flatten.size, cfg.ridge, cfg.a0, cfg.b0)
         self.first_pulls = FirstPulls(arms, cfg.init_pulls)
         self.noise = parts.stream("act")
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        yield from super().requires(own, around)
+        yield from FirstPulls.unsupported(around)
 
     @torch.no_grad()
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

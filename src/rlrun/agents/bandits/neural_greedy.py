@@ -5,6 +5,7 @@ al. 2014) of the last hidden layer, in updates and, with `act_with_dropout`, in 
 2016, arXiv 1506.02142). Evaluations draw no random numbers, and so have no dropout.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
-from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, Scheduled, config, register
+from rlrun.settings import Around, Fraction, NonNegativeInt, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
@@ -72,6 +73,11 @@ class NeuralGreedy(Agent):
         self.build(parts)
         params = [param for param in self.parameters() if param.requires_grad]
         self.optim = Optim(params, cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        yield from super().requires(own, around)
+        yield from FirstPulls.unsupported(around)
 
     def build(self, parts: Parts) -> None:
         """Creates the network that predicts rewards, and sets `num_features`, the width of its last hidden layer."""

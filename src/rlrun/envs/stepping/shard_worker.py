@@ -1,5 +1,6 @@
 """Runs shards in a worker process of this machine."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,12 +15,17 @@ Build = Callable[[Sequence[int]], Mapping[int, Shard]]
 
 
 class Worker(Group):
-    """A group of shards in a process of its own. It has `env.timeout_s` for each step of all its environments."""
+    """A group of shards in a process of its own.
+
+    It has `env.timeout_s` for each step and each reset of all its environments. A restore, which may replay whole
+    episodes, has no limit, as in the process of the run.
+    """
 
     def __init__(self, shards: Sequence[int], build: Build, one: Recipe, timeout_s: float):
         """Starts to build the shards; `wait` must follow."""
         self.shards = shards
         self.pipe: TimedPipe = started(serve, one, timeout_s, (build, shards))
+        self.restores = False  # whether the result to come is that of a restore
 
     def wait(self) -> None:
         """Waits until the shards are built. Raises the error of a shard that cannot be built."""
@@ -27,9 +33,12 @@ class Worker(Group):
         self.pipe.result()
 
     def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
+        self.restores = method == "load_state"
         self.pipe.send((method, given))
 
     def result(self) -> list[object]:
+        if self.restores:
+            self.pipe.comes(math.inf)  # ends if the worker dies
         found: list[object] = self.pipe.result()
         return found
 

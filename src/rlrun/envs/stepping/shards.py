@@ -40,7 +40,8 @@ Taken = tuple[Step, Events | None]
 def weights_of(agent: Agent, addons: Addons, schedules: Schedules) -> Weights:
     """Returns the tensors that acting reads: of acting modules, of the agent itself, and numbers with a schedule."""
     found: Weights = {f"schedules.{name}": tensor for name, tensor in schedules.named_buffers()}
-    found |= {f"agent.{name}": tensor for name, tensor in agent.named_buffers(recurse=False)}
+    own = (*agent.named_parameters(recurse=False), *agent.named_buffers(recurse=False))
+    found |= {f"agent.{name}": tensor.detach() for name, tensor in own}
     for place, module in enumerate((*agent.acting(), *addons.acting())):
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             found[f"{place}.{name}"] = tensor.detach()
@@ -112,7 +113,7 @@ class Shard:
 
     def step(self, action: Tensor, extras: Batch) -> Taken:
         """Takes one step with actions and extras that the process of the run has chosen."""
-        return taken(*self.collector.advance(Chosen(action, extras)))
+        return taken(*self.collector.advance(Chosen(action, on(self.env.device, extras))))
 
     def set_parameters(self, parameters: dict[str, float]) -> None:
         """Sets attributes of the environments, as `VectorEnv.set_parameters` does."""

@@ -338,6 +338,8 @@ class VectorEnv(nn.Module):
         obs, rewards, ended, cut, infos = results
         if self.lost or clock.cut or clock.restarts:
             obs, infos = self._without_lost(obs, infos)
+        if self.spec.holds and "n_steps" not in infos:  # no environment has finished its step
+            infos = infos | {"n_steps": np.ones(self.num_envs, np.float32), "drawn_rewards": np.zeros_like(rewards)}
         reward = rewards.astype(np.float32)
         if not finite(reward):
             raise self._not_finite("reward", reward, actions)
@@ -362,7 +364,8 @@ class VectorEnv(nn.Module):
             "executed": self._tensor(actions),
         }
         if self.spec.holds:
-            step |= self._of_held_actions(infos)
+            step["n_steps"] = self._tensor(infos["n_steps"])
+            step["drawn_reward"] = self._tensor(infos["drawn_rewards"].astype(np.float32))
         if self.read_reports:
             reported = infos.get("reports")
             step |= self._reported({} if reported is None else reported, weights)
@@ -391,13 +394,6 @@ class VectorEnv(nn.Module):
         except ReturnedError as error:
             raise self._stopped(error) from error
         return {name: self._tensor(value) for name, value in found.items()}
-
-    def _of_held_actions(self, infos: Infos) -> Step:
-        """Returns the entries of a step whose actions may be held."""
-        if "n_steps" not in infos:  # no environment has finished its step
-            return {"n_steps": self._ones}
-        drawn = infos["drawn_rewards"].astype(np.float32)
-        return {"n_steps": self._tensor(infos["n_steps"]), "drawn_reward": self._tensor(drawn)}
 
     def sample(self, random: Stream) -> Tensor:
         """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""

@@ -84,7 +84,7 @@ def _with_tensors() -> dict[type, Callable[..., object]]:
 
 def as_array(tensor: Tensor) -> tuple[Callable[[np.ndarray], Tensor], tuple[np.ndarray]]:
     """Returns a function that makes the tensor again, on the CPU, and its argument."""
-    return torch.from_numpy, (tensor.cpu().numpy(),)
+    return torch.from_numpy, (tensor.detach().cpu().numpy(),)
 
 
 class TimedPipe:
