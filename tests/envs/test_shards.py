@@ -139,6 +139,16 @@ def test_held_actions_of_a_shard_whose_environments_have_failed_are_in_the_step(
         assert measured == others and "frames" in measured
 
 
+def test_a_restore_alone_has_no_time_limit() -> None:
+    waits: list[float] = []
+    worker = Worker.__new__(Worker)
+    worker.pipe = SimpleNamespace(send=lambda message: None, comes=waits.append, result=list)  # type: ignore
+    for method in ("advance", "load_state", "state"):
+        worker.call(method, [])
+        worker.result()
+    assert waits == [float("inf")]
+
+
 def test_a_parameter_of_the_agent_itself_is_sent(build: Build) -> None:
     loop = build(toy("sac", **TWO))
     loop.agent.shift = torch.nn.Parameter(torch.ones(1))
