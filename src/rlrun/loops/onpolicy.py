@@ -1,7 +1,6 @@
 """On-policy loop: collects a rollout with the current policy, learns from it in one update, and discards it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -90,10 +89,6 @@ class OnPolicy(Loop):
             remaining -= block
         self.set_parameters()
         return rollout.batch()
-
-    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
-        yield from super().saved()
-        yield self, ("waiting",)
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"waiting": [packed(rollout) for rollout in self.waiting]}
