@@ -75,7 +75,7 @@ class Chosen:
 
 
 class BlockCollector(Collector):
-    """Collects the steps of a shard, which may be told its actions."""
+    """Collects the steps of a shard. With a `Chosen` policy, it takes the given actions as they are."""
 
     def act(self, policy: Acts) -> tuple[Tensor, Batch]:
         if isinstance(policy, Chosen):
