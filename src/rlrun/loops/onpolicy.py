@@ -1,6 +1,7 @@
 """On-policy loop: collects a rollout with the current policy, learns from it in one update, and discards it."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -89,6 +90,10 @@ class OnPolicy(Loop):
             remaining -= block
         self.set_parameters()
         return rollout.batch()
+
+    def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
+        yield from super().saved()
+        yield self, ("waiting",)  # here, because digests of snapshots depend on the order
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"waiting": [packed(rollout) for rollout in self.waiting]}
