@@ -3,6 +3,7 @@
 rlrun train algo=docs/examples/munchausen_sac.py env=Pendulum
 """
 
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.actor_critic.sac import SAC
@@ -15,10 +16,12 @@ from rlrun.types import Batch
 class MunchausenSAC(SAC):
     """SAC whose rewards have a bonus for actions that the policy finds likely."""
 
+    actions = Box  # not mixed actions, whose choice has a probability of its own
+
     @config
     class Config(SAC.Config):
-        munchausen_scale: NonNegativeFloat
-        largest_penalty: NonNegativeFloat
+        munchausen_scale: NonNegativeFloat = 0.9  # weight of the bonus
+        largest_penalty: NonNegativeFloat = 1.0  # limit of the bonus for unlikely actions
 
     cfg: Config
 

@@ -1,21 +1,39 @@
 """SAC with one choice beside continuous values: pairs, targets, actor, temperatures, a task with a known optimum."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gymnasium.spaces import Box
+from own_files import forget
 from toys import toy, train
 
 from rlrun.agents.actor_critic.mixed_sac import MixedSAC
+from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import q_function
+from rlrun.agents.imitation.sac_cloning import SACCloning
+from rlrun.agents.policy.ppo import PPO
 from rlrun.core.loop import Loop
+from rlrun.core.parts import for_mixed_actions
 from rlrun.errors import ConfigError
-from rlrun.functional.distributions import Categorical
-from rlrun.types import MASK, Context
+from rlrun.functional.distributions import Categorical, SquashedNormal
+from rlrun.functional.losses import cloning_error
+from rlrun.settings import registry
+from rlrun.testing import check_algorithm
+from rlrun.types import MASK, Batch, Context
 
 Build = Callable[..., Loop]
 
+FILE = """
+from rlrun.agents.actor_critic.sac import SAC
+from rlrun.settings import register
+
+@register("algo", "file_grip")
+class Grip(SAC):
+    pass
+"""
 MIXED = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "tuple"}}  # 3 choices, 2 continuous values
 Q = [[1.0, 4.0, 0.0], [3.0, 2.0, 5.0]]  # of two critics
 BATCH = {
@@ -145,6 +163,84 @@ def test_mixed_sac_takes_any_number_of_continuous_components(build: Build) -> No
 def test_mixed_sac_refuses_several_choices_in_one_line(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"at most one discrete choice in an action \(algo=ppo takes any number\)"):
         build(toy("sac", **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "dict"}}))
+
+
+class Halved(SAC):
+    """A variant of SAC that overrides none of what MixedSAC overrides."""
+
+    def actor_loss(self, batch: Batch, q: torch.Tensor, log_prob: torch.Tensor) -> torch.Tensor:
+        return super().actor_loss(batch, q, log_prob) / 2
+
+
+class Nested(Halved):
+    pass
+
+
+class Greedy(SAC):
+    def evaluate(self, obs: Any, q: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().evaluate(obs, q, 0 * noise)
+
+
+class MixedGreedy(Greedy, MixedSAC):
+    pass
+
+
+class OfBoxes(SAC):
+    actions = Box
+
+
+@pytest.mark.parametrize("cls", [Halved, Nested])
+def test_subclass_of_sac_learns_mixed_actions_with_its_own_methods(
+    cls: type[SAC], build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    obs, noise = torch.randn(5, 2), torch.randn(5, 3)
+    batch = {"obs": obs}
+    plain: Any = build(toy("sac", **MIXED)).agent
+    monkeypatch.setitem(registry._registry["algo"], "sac", cls)
+    agent: Any = train(build(toy("sac", **MIXED)), 1).agent
+    assert isinstance(agent, cls) and isinstance(agent, MixedSAC) and type(agent).__name__ == cls.__name__
+    q, log_prob = agent.actor_q(batch, noise)
+    assert log_prob.shape == (5, 2)
+    torch.testing.assert_close(2 * agent.actor_loss(batch, q, log_prob), SAC.actor_loss(agent, batch, q, log_prob))
+    box: Any = build(toy("sac")).agent
+    assert type(box) is cls and type(plain) is MixedSAC
+
+
+def test_subclass_that_overrides_what_mixed_sac_overrides_is_refused_with_the_class_to_write(build: Build) -> None:
+    spec = build(toy("sac", **MIXED)).agent.spec
+    line = 'algo=sac: Greedy overrides evaluate, as MixedSAC does, .*"sac"\\) class MixedGreedy\\(Greedy, MixedSAC\\)'
+    with pytest.raises(ConfigError, match=line):
+        for_mixed_actions(Greedy, spec)
+    assert for_mixed_actions(MixedGreedy, spec) is MixedGreedy
+
+
+def test_subclass_that_states_its_actions_and_others_have_no_variant_for_mixed_actions(build: Build) -> None:
+    spec = build(toy("sac", **MIXED)).agent.spec
+    assert for_mixed_actions(OfBoxes, spec) is OfBoxes
+    assert for_mixed_actions(SACCloning, spec) is SACCloning
+    assert for_mixed_actions(PPO, spec) is PPO
+
+
+def test_registered_variant_of_a_subclass_comes_first(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = build(toy("sac", **MIXED)).agent.spec
+    monkeypatch.setattr(Greedy, "registered", "file_greedy")
+    monkeypatch.setitem(registry._registry["mixed_algo"], "file_greedy", MixedGreedy)
+    assert for_mixed_actions(Greedy, spec) is MixedGreedy
+
+
+def test_subclass_in_a_file_resumes_exactly_with_mixed_actions(tmp_path: Path) -> None:
+    (tmp_path / "file_grip.py").write_text(FILE)
+    words = ["env=Platform", "network.hidden=[8]", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8"]
+    check_algorithm(f"algo={tmp_path / 'file_grip.py'}", *words)
+    forget()
+
+
+def test_squashed_policy_refuses_mixed_actions() -> None:
+    """One continuous value would be broadcast beside the choice."""
+    with pytest.raises(ValueError, match="an action of size 2 for a distribution of size 1"):
+        SquashedNormal(torch.zeros(4, 1), torch.zeros(4, 1)).log_prob(torch.zeros(4, 2))
+    with pytest.raises(ValueError, match="of a policy with actions"):
+        cloning_error(torch.zeros(4, 1), torch.zeros(4, 2))
 
 
 def test_mixed_sac_acts_without_what_only_learning_needs(build: Build) -> None:

@@ -11,6 +11,7 @@ from rlrun.config import sources
 from rlrun.config.contents import Contents
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
+from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
 from rlrun.telemetry import console
 
@@ -56,6 +57,51 @@ def test_algorithm_of_the_user_has_the_preset_of_its_base_below_its_own_values(t
     assert values["algo"] == base.values["algo"] | own
     [bare] = jobs([f"algo={tmp_path / 'mine.py'}", "env=Pendulum", "preset=none"])
     assert bare.values["preset"] is None and bare.values["algo"]["loop"] != base.values["algo"]["loop"]
+
+
+SUBCLASS = """
+from rlrun.agents.policy import ppo as shipped
+from rlrun.settings import NonNegativeFloat, config, register
+
+class Between(shipped.PPO):
+    pass
+
+@register("algo", "mine_spo")
+class SPO(Between):
+    @config
+    class Config(shipped.PPO.Config):
+        penalty: NonNegativeFloat = 0.5
+
+@register("algo", "mine_other")
+class Other(SPO):
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", ["mine_spo", "mine_other"])
+def test_subclass_without_yaml_has_the_settings_and_the_presets_of_its_base(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine_spo.py").write_text(SUBCLASS)
+    for words in (["env=Pendulum"], ["env=rlrun/Platform-v0"], ["env=Pendulum", "preset=none"]):
+        [base] = jobs(["algo=ppo", *words])
+        [job] = jobs([f"plugins=[{tmp_path / 'mine_spo.py'}]", f"algo={name}", *words])
+        assert job.values["preset"] == base.values["preset"]
+        assert job.values["algo"] == base.values["algo"] | {"name": name, "penalty": 0.5}
+
+
+@pytest.mark.parametrize("base", ["mine_ppo.PPO", "object"])
+def test_subclass_without_yaml_of_a_class_without_settings_is_refused(base: str, tmp_path: Path) -> None:
+    """The bases are a class of another file of the user and none."""
+    (tmp_path / "mine.py").write_text(f"import mine_ppo\n{CLASS.replace('(SAC)', f'({base})')}")
+    with pytest.raises(ConfigError, match="needs an inner class Config"):
+        jobs([f"algo={tmp_path / 'mine.py'}", "env=Pendulum"])
+
+
+def test_subclass_of_a_class_without_yaml_has_the_settings_of_the_next_base(tmp_path: Path) -> None:
+    text = CLASS.replace("actor_critic.sac import SAC", "imitation.sac_cloning import SACCloning")
+    (tmp_path / "mine.py").write_text(text.replace("(SAC)", "(SACCloning)"))
+    [base] = jobs(["algo=sac", "env=Pendulum"])
+    [job] = jobs([f"algo={tmp_path / 'mine.py'}", "env=Pendulum"])
+    assert job.values["algo"] == base.values["algo"] | {"name": "mine"}
 
 
 def test_shipped_algorithms_have_only_presets_of_their_own_name() -> None:

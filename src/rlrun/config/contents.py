@@ -164,21 +164,21 @@ class Contents:
             return None
         return self.preset_file(derived[1])
 
-    def _derived(self, name: str) -> tuple[Path, str] | None:
+    def _derived(self, name: str) -> tuple[Content, str] | None:
         """Finds the user's algorithm in the name `<algo>-<env>` of a preset, if it derives from another algorithm.
 
-        Returns (its file, `<other algorithm>-<env>`), or None.
+        Returns (its content, `<other algorithm>-<env>`), or None.
         """
         known = sources.options("algo", self.folders)
         for algo in known:
             if not name.startswith(f"{algo}-"):
                 continue
-            found = self.of_user(f"algo/{algo}")
-            if found is None or found.file is None:
+            found = self.of(f"algo/{algo}")
+            if found is None or found.file is None or found.file.is_relative_to(sources.CONF):
                 continue
             for base in found.defaults:
                 if isinstance(base, str) and base in known:
-                    return found.file, base + name.removeprefix(algo)
+                    return found, base + name.removeprefix(algo)
         return None
 
     def _read(self, path: str) -> Content | None:
@@ -221,9 +221,9 @@ class Contents:
             return None
         derived = self._derived(name)
         if derived is None:
-            return Content(None, WHOLE, [named], {})
-        file, base = derived
-        return of_values(file, WHOLE, sources.content(file))._replace(defaults=[base, "_self_"])
+            return Content(None, WHOLE, [f"/preset/{named}"], {})
+        algorithm, base = derived
+        return algorithm._replace(defaults=[f"/preset/{base}", "_self_"])
 
     def _of_part(self, part: Declared, path: str) -> Content:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
@@ -263,7 +263,7 @@ class Contents:
         chosen = []
         for section, settings in chosen_parts.items():
             chosen.append({f"{section}@algo.{section}": settings.pop("name")})
-        return Content(part.file, WHOLE, ["_parts", *chosen, "_self_"], {"algo": values | chosen_parts})
+        return Content(part.file, WHOLE, [part.base or "_parts", *chosen, "_self_"], {"algo": values | chosen_parts})
 
 
 @cache

@@ -19,6 +19,7 @@ from rlrun.errors import ConfigError, undecodable
 
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
+RLRUN = Path(__file__).parents[2]  # the folder that holds the package
 MOST_BYTES = 1 << 20  # of a Python file
 # class attributes with which an algorithm chooses parts, each a section of `algo`: an example of a name, for messages
 CHOSEN_PARTS = {"loop": "onpolicy", "buffer": "replay"}
@@ -61,12 +62,27 @@ class Declared(NamedTuple):
             return "algo.name"
         return "name"
 
+    @property
+    def base(self) -> str | None:
+        """The name of the algorithm whose settings this one inherits, because its class is a subclass; None if none.
+
+        The class of the other is one of rlrun or of the same file. A class that chooses its loop or buffer, or has a
+        YAML file, inherits no settings.
+        """
+        chooses_parts = any(value for part in CHOSEN_PARTS for value in _assigned(self.node, part))
+        if self.group != "algo" or self.yaml_file is not None or chooses_parts:
+            return None
+        return _base(self.node, self.file)
+
     def values(self) -> dict[str, Any]:
         """Returns the settings in the class's Config with their defaults, `???` for a setting without a default.
 
-        Raises ConfigError if the class has no Config, or if a default is computed or a setting has no type.
+        Raises ConfigError if a default is computed or a setting has no type, or if the class has neither a Config nor
+        a base.
         """
         settings = _config(self.node)
+        if settings is None and self.base is not None:
+            settings = []
         if settings is None:
             raise ConfigError(
                 f"{self.group}={self.name}: class {self.node.name} in {self.file.name} needs an inner class Config "
@@ -86,7 +102,7 @@ class Declared(NamedTuple):
     def chosen_parts(self) -> dict[str, dict[str, Any]]:
         """Returns the sections of `algo` that an algorithm sets by its class attributes `loop` and `buffer`.
 
-        Raises ConfigError if there is no loop or if a section is not a literal dict with a name.
+        Raises ConfigError if there is neither a loop nor a base, or if a section is not a literal dict with a name.
         """
         found = {}
         for part, example in CHOSEN_PARTS.items():
@@ -96,10 +112,11 @@ class Declared(NamedTuple):
                 if not is_section or not _are_strings([*section, section["name"]]):
                     raise ConfigError(f"{self._place(value)}: {part} must be a section such as {{'name': '{example}'}}")
                 found[part] = section
-        if "loop" not in found:
+        if "loop" not in found and self.base is None:
             raise ConfigError(
                 f"algo={self.name}: class {self.node.name} in {self.file.name} needs its loop, as the class attribute "
-                f"loop = {{'name': 'onpolicy', 'rollout_steps': 32}} or in a file {self.file.stem}.yaml beside it"
+                f"loop = {{'name': 'onpolicy', 'rollout_steps': 32}} or in a file {self.file.stem}.yaml beside it, "
+                "which may begin with defaults: [ppo, _self_]"
             )
         return found
 
@@ -251,6 +268,46 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
         names = [word.value for word in decorator.args if isinstance(word, ast.Constant)]
         if function == "register" and len(names) == 2:
             yield str(names[0]), str(names[1])
+
+
+def _base(node: ast.ClassDef, file: Path) -> str | None:
+    """Returns the name of the nearest algorithm of which a class is a subclass, or None.
+
+    The class of the algorithm is one of the same file, or of a module of rlrun that the file imports.
+    """
+    for expression in node.bases:
+        module, _, name = _imported(ast.unparse(expression), file).rpartition(".")
+        home = file
+        if module.startswith("rlrun."):
+            home = RLRUN.joinpath(*module.split(".")).with_suffix(".py")
+        elif module:
+            continue
+        if not home.is_file():
+            continue
+        for base in _tree(home).body:
+            if not isinstance(base, ast.ClassDef) or base.name != name:
+                continue
+            if home == file and base.lineno >= node.lineno:
+                continue
+            for group, algo in _registered(base):
+                if group == "algo" and (home == file or (RLRUN / f"rlrun/conf/algo/{algo}.yaml").is_file()):
+                    return algo
+            return _base(base, home)
+    return None
+
+
+def _imported(name: str, file: Path) -> str:
+    """Returns the full name of what a file imports under this name, which may have dots, or the name itself."""
+    first, dot, rest = name.partition(".")
+    for line in _tree(file).body:
+        if isinstance(line, ast.ImportFrom | ast.Import):
+            for alias in line.names:
+                full = alias.name
+                if isinstance(line, ast.ImportFrom):
+                    full = f"{line.module}.{alias.name}"
+                if first == alias.asname or (first == alias.name and isinstance(line, ast.ImportFrom)):
+                    return full + dot + rest
+    return name
 
 
 def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:

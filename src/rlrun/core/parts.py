@@ -126,10 +126,47 @@ class Parts:
 def agent_class(values: dict[str, Any], spec: Spec) -> tuple[type[Agent], object]:
     """Returns the class of the agent that `values` name, and its typed config.
 
-    For mixed actions, this is the variant in the group `mixed_algo`, if one is registered.
+    For mixed actions, this is the class's variant for them, if it has one. Raises ConfigError.
     """
-    group = "algo"
-    if isinstance(spec.action, MixedSpace) and values["name"] in registry.names("mixed_algo"):
-        group = "mixed_algo"
     settings = {key: value for key, value in values.items() if key != "name"}
-    return registry.configured(group, values["name"], settings, "algo")
+    cls, cfg = registry.configured("algo", values["name"], settings, "algo")
+    if isinstance(spec.action, MixedSpace):
+        cls = for_mixed_actions(cls, spec)
+    return cls, cfg
+
+
+def for_mixed_actions(cls: type[Agent], spec: Spec) -> type[Agent]:
+    """Returns the variant of a class for mixed actions, or the class itself if it has none.
+
+    A class has the variant that is registered in the group `mixed_algo` under its name. A subclass without one has that
+    of the nearest base class, and the methods of both, unless it states `actions` itself. Raises ConfigError if it
+    overrides what the variant overrides too.
+    """
+    names = registry.names("mixed_algo")
+    for base in cls.__mro__:
+        name = vars(base).get("registered")
+        if name in names:
+            variant: type[Agent] = registry.lookup("mixed_algo", name)
+            if issubclass(cls, variant):
+                return cls
+            return _joined(cls, base, variant, spec)
+    return cls
+
+
+def _joined(cls: type[Agent], base: type, variant: type[Agent], spec: Spec) -> type[Agent]:
+    """Returns the class with the methods of `cls` and those of a variant of its base class."""
+    if cls is base:
+        return variant
+    subclasses = cls.__mro__[: cls.__mro__.index(base)]
+    own = {name for subclass in subclasses for name in vars(subclass)}
+    if "actions" in own:
+        return cls
+    both = sorted(name for name in own & vars(variant).keys() if not name.startswith("__") and name != "registered")
+    if both:
+        given = " ".join(f"{spec.shown_action}".split())
+        raise ConfigError(
+            f"algo={cls.registered}: {cls.__name__} overrides {' and '.join(both)}, as {variant.__name__} does, with "
+            f"which {base.__name__} learns {given}; write a class that does both: "
+            f'@register("mixed_algo", "{cls.registered}") class Mixed{cls.__name__}({cls.__name__}, {variant.__name__})'
+        )
+    return type(cls.__name__, (cls, variant), {"__module__": cls.__module__, "__doc__": cls.__doc__})

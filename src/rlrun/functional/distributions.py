@@ -246,7 +246,10 @@ class SquashedNormal:
         """Returns the log-probability of a given action, [...].
 
         At -1 and 1 the log-probability is undefined; such entries are replaced by the nearest float inside (-1, 1).
+        Raises ValueError for an action of another size, such as a mixed action, which holds choices too.
         """
+        if action.shape[-1] != self.mean.shape[-1]:
+            raise ValueError(f"an action of size {action.shape[-1]} for a distribution of size {self.mean.shape[-1]}")
         largest_inside = 1 - torch.finfo(action.dtype).eps / 2
         inside = action.clamp(-largest_inside, largest_inside)
         u = torch.atanh(inside)

@@ -97,6 +97,8 @@ def cloning_error(policy: Any, action: Tensor) -> Tensor:
     squared error, summed over the action dimensions.
     """
     if isinstance(policy, Tensor):
+        if policy.shape != action.shape:
+            raise ValueError(f"actions {tuple(action.shape)} of a policy with actions {tuple(policy.shape)}")
         squared_error = (policy - action) ** 2
         return squared_error.sum(-1)
     log_prob: Tensor = policy.log_prob(action)

@@ -10,6 +10,7 @@ replay or from rollouts.
 from typing import Annotated, Any
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
@@ -27,6 +28,7 @@ from rlrun.types import Batch, Context, Obs, Spec
 class ContinuousSARSA(SAC):
     """SAC with targets at the next action of the trajectory, and an averaged actor for exploration."""
 
+    actions = Box  # of the parts `algo.actor`
     acts_with = ("actor", "explorer", "noise")
     remembers = False
     reward_vectors = False

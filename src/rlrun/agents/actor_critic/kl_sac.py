@@ -35,6 +35,7 @@ class Seen(NamedTuple):
 class KLSAC(SAC):
     """KL-regularised SAC."""
 
+    actions = Box  # priors are densities of continuous actions
     reward_vectors = False
     remembers = False  # replayed sequences of a recurrent network hold no previous actions
     cfg: "Config"

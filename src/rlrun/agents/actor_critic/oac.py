@@ -1,6 +1,7 @@
 """Optimistic actor-critic, OAC (Ciosek et al. 2019, arXiv 1910.12807): SAC with an optimistic exploration policy."""
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,6 +16,7 @@ from rlrun.types import Batch, Obs
 class OAC(SAC):
     """SAC that explores with a policy shifted towards a higher upper bound of Q. Its updates are those of SAC."""
 
+    actions = Box  # a choice has no gradient to shift along
     acts_with = ("actor", "critic", "ensemble", "noise")
     reward_vectors = False
 

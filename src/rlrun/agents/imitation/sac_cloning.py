@@ -5,6 +5,7 @@ cloning error is multiplied by the mean absolute Q-value (arXiv 2106.06860), whi
 scale of rewards. Transitions that the agent collected are not cloned.
 """
 
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.actor_critic.sac import SAC
@@ -17,6 +18,8 @@ from rlrun.types import Batch
 @register("algo", "sac_cloning")
 class SACCloning(SAC):
     """SAC whose actor loss has a cloning error."""
+
+    actions = Box  # the error compares continuous values
 
     @config
     class Config(SAC.Config):
