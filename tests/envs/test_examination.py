@@ -390,6 +390,6 @@ def test_verdicts_depend_on_files_that_no_distribution_lists(tmp_path: Path, mon
         module = ModuleType(f"numpy.{path.stem}")
         module.__file__ = str(path)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    versions, files = verdicts.needs({})
+    versions, files = verdicts.needs(verdicts.imported(), {})
     assert str(own) in files and str(link) not in files
     assert versions["numpy"] == np.__version__

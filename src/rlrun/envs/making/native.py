@@ -99,12 +99,12 @@ def examine_simulator(
     saves_itself = hasattr(venv, "get_extra_state")
     pipe.send((None, None))
     venv.close()
-    report(pipe, False, {})
+    report(pipe, False)
     if saves_itself:
         method = Method(NATIVE, "")
     else:
         method = simulator_self_test(partial(Native, make))
-    report(pipe, method, {})
+    report(pipe, method)
 
 
 def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:

@@ -76,13 +76,13 @@ def examine(pipe: Connection, index: int, recipe: Recipe, resources: contextlib.
     finally:
         with contextlib.suppress(Exception):
             slot.close()
-    report(pipe, masked, recipe.kwargs)
-    report(pipe, self_test(replace(recipe, masked=masked, log_info=())), recipe.kwargs)
+    report(pipe, masked)
+    report(pipe, self_test(replace(recipe, masked=masked, log_info=())))
 
 
-def report(pipe: Connection, found: object, arguments: dict[str, object]) -> None:
-    """Runs in a worker: sends a result, with the versions and files that it depends on."""
-    pipe.send(((found, *verdicts.needs(arguments)), None))
+def report(pipe: Connection, found: object) -> None:
+    """Runs in a worker: sends a result, with the modules that it depends on."""
+    pipe.send(((found, verdicts.imported()), None))
 
 
 class WorkerReports:
@@ -130,10 +130,12 @@ def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: object) -> Ve
     try:
         reports.next()
         stage = "reset"
-        masked, versions, files = reports.next()
+        masked, modules = reports.next()
+        versions, files = verdicts.needs(modules, recipe.kwargs)
         verdict = replace(verdict, masked=masked, versions=versions, files=files)
         stage = "tested"
-        method, versions, files = reports.next()
+        method, modules = reports.next()
+        versions, files = verdicts.needs(modules, recipe.kwargs)
         found = verdict_of(method)
         return replace(found, masked=masked, versions=versions, files=files)
     except NotSentError as error:

@@ -132,20 +132,27 @@ def recall(values: object) -> None:
         _recalled[verdict.about] = verdict
 
 
-def needs(arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]:
+def imported() -> list[tuple[str, str]]:
+    """Returns the names and paths of all modules that this process has imported, except Python's own."""
+    found = []
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and not _is_standard(path):
+            found.append((module.__name__, os.path.abspath(path)))
+    return found
+
+
+def needs(modules: list[tuple[str, str]], arguments: dict[str, object]) -> tuple[dict[str, str], dict[str, str]]:
     """Returns what a verdict depends on: `Verdict.versions` and `Verdict.files`.
 
-    These cover all modules that this process has imported, except Python's own, and files that the arguments name.
+    modules: from `imported`, in the process of the test. arguments: of the environment, which may name files.
     """
     versions: dict[str, str] = {}
     files = {path: _content(path) for path in _named_files(arguments)}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or _is_standard(path):
-            continue
-        owner = _owner(path, module.__name__.partition(".")[0])
+    for name, path in modules:
+        owner = _owner(path, name.partition(".")[0])
         if owner is None:
-            files[os.path.abspath(path)] = _content(path)
+            files[path] = _content(path)
         else:
             versions[owner.name] = owner.version
     return versions, files
