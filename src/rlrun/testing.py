@@ -187,12 +187,35 @@ def check_acting(loop: Loop) -> None:
     num_envs = loop.env.spec.num_envs
     assert len(first[0]) == num_envs, f"act returns {len(first[0])} actions for {num_envs} environments"
     assert not first[0].requires_grad, "act returns actions with a gradient; decorate it with @policy"
+    check_estimates(loop, first[0])
+    assert equal(streams, _streams(loop)), "an estimate of a value or a distribution draws random numbers"
     loop.addons.act(agent, obs, carry, explore=True)
     own = {name: value for name, value in before.items() if not _is_of_stream(agent, name)}
     now = {name: value for name, value in agent.state_dict().items() if name in own}
     changed = [name for name in own if not equal(own[name], now[name])]
     assert not changed, f"act changes {', '.join(changed)}; what acting changes belongs in the carry or a stream"
     assert torch.equal(torch_state, torch.get_rng_state()), "act draws from torch; take a stream: parts.stream('act')"
+
+
+@torch.no_grad()
+def check_estimates(loop: Loop, action: Tensor) -> None:
+    """Checks that values have a row for each environment, and that the mode of the distribution is the agent's action.
+
+    action: what `act` returns without exploration.
+    """
+    agent, num_envs = loop.agent, len(action)
+    seen, _ = loop.addons.see(loop.obs, loop.carry, False)
+    for name, values in (
+        ("state_values", agent.state_values(seen)),
+        ("action_values", agent.action_values(seen, action)),
+    ):
+        rows = num_envs if values is None else len(values)
+        assert rows == num_envs, f"{name} returns {rows} values for {num_envs} environments"
+    dist = agent.action_distribution(seen, loop.carry)
+    if dist is not None:
+        assert equal(dist.mode(), action), "action_distribution has another mode than the action of act"
+        drawn = dist.log_prob(action)
+        assert len(drawn) == num_envs, f"a log-probability has {len(drawn)} rows for {num_envs} environments"
 
 
 def check_resuming(loop: Loop, other: Loop) -> None:

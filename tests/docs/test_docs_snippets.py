@@ -16,7 +16,10 @@ from reader import forget_own, trained
 
 import rlrun
 from rlrun.cli import main
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
 from rlrun.envs.stepping.obs_adapter import WithMask
+from rlrun.run.assemble import build_loop
 from rlrun.run.policy import Policy
 
 HOME = "runs/sac-Pendulum/first"
@@ -45,7 +48,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
         "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
-        "docs/python.md": 4,
+        "docs/python.md": 5,
         "docs/start.md": 1,
         "docs/write_an_algorithm.md": 1,
     }
@@ -81,6 +84,18 @@ def test_loop_with_action_masks_of_the_page_takes_legal_actions(monkeypatch: pyt
     assert found["done"] and "action_mask" in found["info"]
 
 
+def test_policy_of_the_page_says_what_its_agent_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = {}
+    for algo in ("ppo", "sac"):
+        (job,) = jobs([f"algo={algo}", "env=Pendulum"])
+        loop = build_loop(run_config(job.values))
+        loop.env.close()
+        built[f"runs/{algo}-Pendulum/..."] = Policy(loop.agent, loop.addons, loop.env.spec, loop.env.device)
+    monkeypatch.setattr(rlrun, "load", built.__getitem__)
+    found = executed(snippets("docs/python.md")[3], rlrun=rlrun)
+    assert found["action"].shape == (1,)
+
+
 def test_snippet_of_the_first_page_acts() -> None:
     run_of("algo=sac", "env=Pendulum")
     text = snippets("docs/start.md")[0].replace("runs/sac-Pendulum/<run>", HOME)
@@ -88,7 +103,7 @@ def test_snippet_of_the_first_page_acts() -> None:
 
 
 def test_callback_of_the_page_ends_a_run(folder: Path) -> None:
-    (folder / "my_stop.py").write_text(snippets("docs/python.md")[3])
+    (folder / "my_stop.py").write_text(snippets("docs/python.md")[4])
     words = ["algo=ppo", "env=CartPole", "plugins=[./my_stop.py]", "callbacks=[{name: early_stop, at_least: 1}]"]
     run = rlrun.train(*trained(["train", *words])[1:], total_steps=120, run_dir=HOME)
     assert run.rows[-1]["step"] < 120

@@ -37,3 +37,8 @@ def test_linear_orthogonal_weights_are_orthogonal_in_every_member() -> None:
         torch.testing.assert_close(weight @ weight.T, 4 * torch.eye(6), atol=1e-5, rtol=1e-5)
     assert not torch.equal(layer.weight[0], layer.weight[1])
     assert not layer.bias.any()
+
+
+def test_linear_prints_its_sizes() -> None:
+    assert repr(Linear(4, 3)) == "Linear(4 -> 3)"
+    assert repr(Linear(4, 3, members=2)) == "Linear(4 -> 3, members=2)"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rlrun.core.learner import Learner
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Distribution
 from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Metrics, Obs, Spec
 
@@ -89,6 +90,29 @@ class Agent(Learner):
         With explore=False, no random numbers are drawn and no state changes.
         """
         raise NotImplementedError
+
+    def state_values(self, obs: Obs) -> Tensor | None:
+        """Returns V(s), [batch], or [batch, columns] for reward vectors; None without an estimate.
+
+        This method and the next two are for `Policy`. obs [batch, ...]: as in `act`, with normalisation and hidden
+        states. They draw no random numbers and change no state.
+        """
+        return None
+
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor | None:
+        """Returns Q(s, a) for actions in the agent's units, [batch], or [batch, columns] for reward vectors.
+
+        For a Discrete action space, `action` is ignored, and all actions have a value: [batch, actions]. Members of an
+        ensemble are averaged. None without an estimate.
+        """
+        return None
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution | None:
+        """Returns pi(a|s) in the agent's units, whose mode is the action that `act` chooses; None without one.
+
+        carry: as in `act`.
+        """
+        return None
 
     def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
         """Returns the actions [num_envs, ...] of a step in which the loop fills replay, and the extras of `act`.

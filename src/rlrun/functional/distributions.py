@@ -390,6 +390,20 @@ class Joint:
         return torch.cat([self.discrete.decisions.entropy(), self.continuous.entropies()], -1)
 
 
+class WithEntropy(Protocol):
+    """A distribution whose entropy has a closed form."""
+
+    def noise(self, source: Source) -> Tensor: ...
+    def sample(self, noise: Tensor) -> Tensor: ...
+    def mode(self) -> Tensor: ...
+    def log_prob(self, action: Tensor) -> Tensor: ...
+    def entropy(self) -> Tensor: ...
+
+
+Distribution = WithEntropy | SquashedNormal
+"""A stochastic policy of one observation or of a batch."""
+
+
 def masked(scores: Tensor, mask: Tensor) -> Tensor:
     """Returns scores [..., choices] with -inf where the mask [..., choices] is 0.
 

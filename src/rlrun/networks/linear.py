@@ -47,6 +47,13 @@ class Linear(nn.Module):
             nn.init.orthogonal_(weight, gain)
         self.bias.zero_()
 
+    def extra_repr(self) -> str:
+        *members, inputs, outputs = self.weight.shape
+        text = f"{inputs} -> {outputs}"
+        if members:
+            text += f", members={members[0]}"
+        return text
+
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:
             if x.dim() == 2:

@@ -7,18 +7,24 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import Space, spaces
+from torch import Tensor
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import tensors
-from rlrun.envs.stepping.actions import conversion, single
+from rlrun.envs.stepping.actions import Actions, conversion, nested, single, values
 from rlrun.envs.stepping.obs_adapter import FromTuple, in_dicts, read_mask
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Distribution, SquashedNormal
 from rlrun.loops.adaptation import MetaAgent
-from rlrun.nested import mapped
+from rlrun.nested import leaves, mapped
+from rlrun.networks.choices import legal
 from rlrun.run.trained import passed_again, restored
 from rlrun.settings import registry
-from rlrun.types import MASK, Batch, Spec, carried
+from rlrun.types import MASK, Batch, Obs, Spec, carried
+
+SAMPLES = 1000  # for the entropy of a distribution without a closed form
 
 
 def load(run: str | Path, plugins: Sequence[str] = (), env: object = None) -> "Policy":
@@ -51,6 +57,7 @@ class Policy:
         self.action_space: Space = spec.shown_action
         self._actions = conversion(spec.shown_action)
         self._device = device
+        self._stream = Stream(0, "policy", device)  # for samples of `distribution`
         self._carry: Batch = {}
         self._later = torch.zeros(0, dtype=torch.bool)  # `first` of steps that begin no episode, [batch]
 
@@ -65,7 +72,7 @@ class Policy:
             self._carry = self._carry | {"first": first}
 
     @torch.no_grad()
-    def act(self, obs: Any, explore: bool = False) -> Any:
+    def act(self, obs: object, explore: bool = False) -> Any:
         """Returns the action for one observation, or actions [batch, ...] for a batch of observations [batch, ...].
 
         If the batch size differs from that of the previous call, all rows start new episodes, as on the first call.
@@ -73,6 +80,91 @@ class Policy:
         explore: act as in training instead of deterministically.
         Raises ValueError, with the form that is needed, for an observation of another form or outside of its space.
         """
+        seen, count, is_single = self._read(obs)
+        self._carry = self._carry_of(count)
+        if len(self._later) != count:
+            self._later = torch.zeros(count, dtype=torch.bool, device=self._device)
+        action, extras = self.addons.act(self.agent, seen, self._carry, explore)
+        self._carry = carried(extras, self._later)
+        native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
+        if is_single:
+            return single(self.action_space, native, 0)
+        return native
+
+    @torch.no_grad()
+    def value(self, obs: object) -> np.ndarray:
+        """Returns V(s): a number for one observation, [batch] for a batch; [..., columns] for reward vectors.
+
+        This method, `q` and `distribution` take observations as `act` does. They change nothing: the state of a
+        recurrent network is that before `obs`, so call them before `act(obs)`. With `env.normalize.reward`, values are
+        in the units of the normalised rewards. Raises ConfigError if the agent estimates no such values.
+        """
+        seen, carry, is_single = self._seen(obs)
+        value = self.agent.state_values(seen)
+        if value is None:
+            raise self._lacks("value", seen, carry)
+        return _array(value, is_single)
+
+    @torch.no_grad()
+    def q(self, obs: object, action: object = None) -> np.ndarray:
+        """Returns Q(s, a): a number for one observation, [batch] for a batch; [..., columns] for reward vectors.
+
+        action: as `act` returns it, one for each observation. With Discrete actions it may be left out: then all
+        actions have a value, [..., actions], which is -inf for those that the mask forbids.
+        An ensemble gives the mean of its members, which may be above the minimum that its agent learns from; a member
+        that predicts a distribution of returns gives its mean. Further as in `value`.
+        """
+        seen, carry, is_single = self._seen(obs)
+        is_discrete = isinstance(self.action_space, spaces.Discrete)
+        if action is None and not is_discrete:
+            raise ValueError(f"q(obs) needs Discrete actions, not {self.action_space}; call q(obs, action)")
+        count = len(next(leaves(seen)))
+        if action is None:
+            rows = torch.zeros(count, dtype=torch.long, device=self._device)
+        else:
+            rows = _in_agent_units(self._actions, action, is_single, count, self._device)
+        found = self.agent.action_values(seen, rows)
+        if found is None:
+            raise self._lacks("q", seen, carry)
+        if is_discrete and found.dim() == 2:
+            found = legal(found, seen)
+        if is_discrete and action is not None:
+            found = found[torch.arange(count, device=self._device), rows]
+        return _array(found, is_single)
+
+    @torch.no_grad()
+    def distribution(self, obs: object) -> "ActionDistribution":
+        """Returns pi(a|s), whose methods take and return actions of the environment. Further as in `value`.
+
+        Exploration may differ from it, for example by noise on its samples.
+        """
+        seen, carry, is_single = self._seen(obs)
+        dist = self.agent.action_distribution(seen, carry)
+        if dist is None:
+            raise self._lacks("distribution", seen, carry)
+        return ActionDistribution(dist, self._actions, self._stream, is_single)
+
+    def _lacks(self, asked: str, seen: Obs, carry: Batch) -> ConfigError:
+        """Returns the error that the agent has no value, no q or no distribution, with those that it has."""
+        agent = self.agent
+        found = []
+        if agent.state_values(seen) is not None:
+            found.append("value(obs)")
+        if type(agent).action_values is not Agent.action_values and asked != "q":
+            found.append("q(obs, action)")
+        if agent.action_distribution(seen, carry) is not None:
+            found.append("distribution(obs)")
+        return ConfigError(f"algo={agent.registered} has no {asked}; it has {' and '.join(found) or 'only act(obs)'}")
+
+    def _seen(self, obs: object) -> tuple[Obs, Batch, bool]:
+        """Returns observations [batch, ...] as the agent sees them, the carry, and whether `obs` is a single one."""
+        read, count, is_single = self._read(obs)
+        carry = self._carry_of(count)
+        seen, _ = self.addons.see(read, carry, False)
+        return seen, carry, is_single
+
+    def _read(self, obs: Any) -> tuple[Obs, int, bool]:
+        """Returns observations as tensors [batch, ...], their number, and whether `obs` is a single one."""
         obs = self._adapted(obs)
         is_single = _is_single(self.observation_space, obs)
         if is_single:
@@ -81,16 +173,13 @@ class Policy:
         if len(sizes) > 1:
             raise ValueError(f"entries of the observation have batches of different sizes: {sorted(sizes)}")
         (count,) = sizes
-        seen = tensors(obs, self.observation_space, count, self._device)
-        if len(self._later) != count:
-            self._later = torch.zeros(count, dtype=torch.bool, device=self._device)
-            self._carry = {"first": ~self._later}
-        action, extras = self.addons.act(self.agent, seen, self._carry, explore)
-        self._carry = carried(extras, self._later)
-        native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
-        if is_single:
-            return single(self.action_space, native, 0)
-        return native
+        return tensors(obs, self.observation_space, count, self._device), count, is_single
+
+    def _carry_of(self, count: int) -> Batch:
+        """Returns what the last `act` has left for this one, or that episodes start if the batch size differs."""
+        if len(self._later) == count and self._carry:
+            return self._carry
+        return {"first": torch.ones(count, dtype=torch.bool, device=self._device)}
 
     def _adapted(self, obs: Any) -> Any:
         """Returns an observation, or a batch of them, as nested dicts with the mask as one vector per observation."""
@@ -103,6 +192,80 @@ class Policy:
         else:  # of one observation; a tuple has a mask for each part of the action
             masks = read_mask(self.action_space, masks)
         return adapted | {MASK: masks}
+
+
+class ActionDistribution:
+    """A distribution over the actions of the environment, of one observation or of a batch.
+
+    `inner` is the same distribution in the agent's units, in which a bounded Box is [-1, 1]: a Normal, a SquashedNormal
+    or a Categorical of `rlrun.functional.distributions`, or one that consists of several, with tensors [batch, ...].
+    Densities are those of `inner`, per unit of the environment, before actions are clipped to their bounds.
+    """
+
+    def __init__(self, inner: Distribution, actions: Actions, stream: Stream, is_single: bool):
+        self.inner = inner
+        self._actions, self._stream, self._is_single = actions, stream, is_single
+
+    @torch.no_grad()
+    def sample(self) -> object:
+        """Returns an action for each observation, drawn from a random stream of the policy, not of the agent."""
+        noise = self.inner.noise(self._stream)
+        if isinstance(self.inner, SquashedNormal):
+            action, _ = self.inner.sample(noise)
+        else:
+            action = self.inner.sample(noise)
+        return self._native(action)
+
+    @torch.no_grad()
+    def mode(self) -> object:
+        """Returns the action that `act` returns: the most likely one, or the squashed mean."""
+        return self._native(self.inner.mode())
+
+    @torch.no_grad()
+    def log_prob(self, action: object) -> np.ndarray:
+        """Returns the log-probability or log-density of an action of the environment for each observation, [batch]."""
+        mode = self.inner.mode()
+        rows = _in_agent_units(self._actions, action, self._is_single, len(mode), mode.device)
+        return _array(self.inner.log_prob(rows) - self._actions.log_scale, self._is_single)
+
+    @torch.no_grad()
+    def entropy(self) -> np.ndarray:
+        """Returns the entropy for each observation, [batch].
+
+        That of a squashed normal distribution has no closed form; it is estimated from 1,000 samples.
+        """
+        if isinstance(self.inner, SquashedNormal):
+            mean, log_std = self.inner.mean, self.inner.log_std
+            many = SquashedNormal(mean.expand(SAMPLES, *mean.shape), log_std.expand(SAMPLES, *mean.shape))
+            entropy = many.entropy_estimate(self._stream).mean(0)
+        else:
+            entropy = self.inner.entropy()
+        return _array(entropy + self._actions.log_scale, self._is_single)
+
+    def _native(self, action: Tensor) -> object:
+        native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
+        if self._is_single:
+            return single(self._actions.native, native, 0)
+        return native
+
+
+def _in_agent_units(actions: Actions, action: object, is_single: bool, count: int, device: torch.device) -> Tensor:
+    """Returns actions of the environment in the agent's units, [batch, ...]. Raises ValueError for another form."""
+    space = actions.native
+    if is_single:
+        action = nested(space, (np.asarray(part)[None] for part in values(space, action)))
+    rows = actions.from_native(action)
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} actions for {count} observations")
+    return torch.as_tensor(rows, device=device)
+
+
+def _array(rows: Tensor, is_single: bool) -> np.ndarray:
+    """Returns rows [batch, ...] as an array, without the first dimension for a single observation."""
+    array = rows.cpu().numpy()
+    if is_single:
+        return array[0]
+    return array
 
 
 def _is_single(space: Space, obs: object, name: str = "observation") -> bool:

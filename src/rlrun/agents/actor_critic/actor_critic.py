@@ -15,7 +15,7 @@ from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.settings import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
-from rlrun.types import Batch, Metrics, Spec
+from rlrun.types import Batch, Metrics, Obs, Spec
 
 
 class ActorCritic(Agent):
@@ -72,3 +72,7 @@ class ActorCritic(Agent):
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns the target that the critics learn, as `Ensemble.backup` does."""
         raise NotImplementedError
+
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        z = self.critic(obs, action)
+        return self.ensemble.value(z).mean(0)

@@ -12,6 +12,7 @@ from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
+from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import batch_mean, sum_over_members, weighted_mean
 from rlrun.nested import joined
 from rlrun.networks.heads import SquashedGaussianPolicy
@@ -106,3 +107,11 @@ class CrossQ(Agent):
         log_prob = log_prob.detach()
         metrics = {"loss/actor": actor_loss.detach(), "loss/entropy": -batch_mean(log_prob)}
         return metrics | self.entropy.adjust(-log_prob, batch["weight"])
+
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        z = self.critic(obs, action)
+        return self.ensemble.value(z).mean(0)
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
+        dist: Distribution = self.actor(obs)
+        return dist

@@ -40,6 +40,10 @@ class DiscreteSAC(SAC):
             return dist.mode(), {}
         return dist.sample(dist.noise(self.act_noise)), {}
 
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        z = self.critic(obs)
+        return self.ensemble.value(z).mean(0)
+
     def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the expected Q-value under the policy, [batch] or [batch, reward columns], and the negative entropy
         of the policy, [batch]."""

@@ -18,6 +18,7 @@ from rlrun.agents.critics.ensemble import Critic, QFunction
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Distribution
 from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.settings import Part, PositiveFloat, config, register
 from rlrun.types import Batch, Obs, Spec
@@ -72,6 +73,10 @@ class KLSAC(SAC):
         action, _ = dist.sample(dist.noise(self.act_noise))
         action, extras = self.noise.add(action, carry, self.act_noise)
         return action, extras | self.prior_extras(action, carry)
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
+        dist: Distribution = self.actor(obs, self.previous(carry))
+        return dist
 
     def previous(self, carry: Batch) -> Tensor:
         """Returns the previous actions, [num_envs, dims]."""

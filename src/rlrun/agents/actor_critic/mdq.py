@@ -129,6 +129,10 @@ class MDQ(Agent):
         self.actor_optim.step(actor_loss)
         return {"loss/actor": actor_loss.detach()}
 
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        z = self.critic(obs, action)
+        return self.ensemble.value(z).mean(0)
+
 
 def default_target_entropy(dims: int, bins: int) -> float:
     """Returns the entropy of bins that corresponds to SAC's default target, an entropy of -1 per dimension in [-1, 1].

@@ -103,6 +103,9 @@ class MixedSAC(SAC):
         log_probs = torch.cat([negative_entropy, log_prob], -1)
         return value, log_probs
 
+    def action_distribution(self, obs: Obs, carry: Batch) -> None:
+        return None  # that of the choice depends on the continuous values
+
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
         if isinstance(spec.action, MixedSpace) and spec.action.num_choices > 1:

@@ -11,6 +11,7 @@ from rlrun.agents.entropy.rewards import EntropyReward
 from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
+from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import batch_mean, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.settings import Part, PositiveFloat, PositiveInt, config, register
@@ -107,3 +108,7 @@ class SAC(ActorCritic):
         """
         action, log_prob = self.actor(obs).sample(noise)
         return q(obs, action), log_prob
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution | None:
+        dist: Distribution = self.actor(obs)
+        return dist

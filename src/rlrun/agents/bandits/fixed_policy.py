@@ -9,6 +9,7 @@ from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
 from rlrun.functional.losses import batch_mean
+from rlrun.nested import leaves
 from rlrun.networks.choices import legal
 from rlrun.settings import Fraction, config, register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
@@ -38,11 +39,15 @@ class FixedPolicy(Agent):
         self.noise = parts.stream("act")
 
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        logits = self.probs.log().expand(carry["first"].shape[0], -1)
-        dist = Categorical(legal(logits, obs))
+        dist = self.action_distribution(obs, carry)
         if not explore:
             return dist.mode(), {}
         return dist.sample(dist.noise(self.noise)), {}
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Categorical:
+        batch = next(leaves(obs)).shape[0]  # not len(), which an export would make a constant
+        logits = self.probs.log().expand(batch, -1)
+        return Categorical(legal(logits, obs))
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         return {"loss/reward": batch_mean(rollout["reward"])}

@@ -7,6 +7,7 @@ from rlrun.agents.bandits.multi_armed import MultiArmed
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
 from rlrun.functional.choices import one_hot
+from rlrun.functional.distributions import Categorical
 from rlrun.settings import PositiveFloat, config, register
 from rlrun.types import Batch, Metrics, Spec
 
@@ -39,6 +40,13 @@ class Gradient(MultiArmed):
         noise = self.noise.uniform(len(context), self.arms).clamp(min=torch.finfo().tiny)
         logits = self.preference[context] / self.cfg.temperature
         return logits - (-noise.log()).log()
+
+    def action_values(self, obs: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
+        return super().value(self.context(obs))  # `value` here returns preferences
+
+    def action_distribution(self, obs: Tensor, carry: Batch) -> Categorical:  # type: ignore[override]
+        """Returns softmax(preference / temperature), from which `act` samples."""
+        return Categorical(self.preference[self.context(obs)] / self.cfg.temperature)
 
     @kernel
     def learn(self, pulls: Batch) -> Metrics:

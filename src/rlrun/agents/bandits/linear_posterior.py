@@ -67,6 +67,9 @@ class LinearPosterior(Agent):
         scores = legal(sample, obs)
         return self.first_pulls(scores, carry)
 
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        return self.regression.mean(self.flatten(obs))
+
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         self.first_pulls.update(ctx)
         pulls = flat(rollout)

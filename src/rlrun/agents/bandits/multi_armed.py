@@ -55,6 +55,9 @@ class MultiArmed(Agent):
         """Returns the scores of the arms, [batch, arms]; exploration pulls the arm with the highest score."""
         raise NotImplementedError
 
+    def action_values(self, obs: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
+        return self.value(self.context(obs))
+
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         used = {key: rollout[key] for key in ("obs", "action", "reward", "weight")}
         return self.learn(flat(used))

@@ -119,6 +119,9 @@ class NeuralGreedy(Agent):
         kept = noise.uniform(*rows, self.num_features) < keep_prob
         return kept / keep_prob
 
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        return self.value(obs)
+
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.first_pulls.update(ctx)
         return self.fit(batch, self.draws(batch))

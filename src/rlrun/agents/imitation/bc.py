@@ -14,6 +14,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import cloning_error, weighted_mean
 from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
 from rlrun.settings import NonNegativeFloat, PositiveFloat, Scheduled, config, register
@@ -70,3 +71,9 @@ class BC(Agent):
         loss = weighted_mean(error, batch["weight"])
         self.optim.step(loss)
         return {"loss/cloning": loss.detach()}
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution | None:
+        dist = self.actor(obs)
+        if isinstance(dist, Tensor):  # a deterministic policy
+            return None
+        return dist

@@ -120,6 +120,10 @@ class MuZero(Agent):
         discount = torch.full_like(value, self.discount)
         return Node(latent, reward, discount, logits, value)
 
+    def state_values(self, obs: Obs) -> Tensor:
+        _, root = self.root(self.model, obs)
+        return root.value
+
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
         batch = batch | {"action": self.unrolled_actions(batch)}

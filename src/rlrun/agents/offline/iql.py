@@ -12,6 +12,7 @@ from torch import Tensor
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
+from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import (
     advantage_weight,
     batch_mean,
@@ -112,3 +113,15 @@ class IQL(Agent):
         q = q.detach()
         td_error = (q - target).abs().mean(0)
         return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, td_error
+
+    def state_values(self, obs: Obs) -> Tensor:
+        value: Tensor = self.value(obs)
+        return value
+
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        q: Tensor = self.critic(obs, action)
+        return q.mean(0)
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
+        dist: Distribution = self.actor(obs)
+        return dist

@@ -20,6 +20,7 @@ from rlrun.core.accumulator import epoch_metrics, mean_metrics
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
+from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import kl_k1, kl_k3, masked_mean
 from rlrun.networks.heads import PolicyHead
 from rlrun.settings import (
@@ -180,6 +181,13 @@ class A2C(Agent):
         log_prob: current log-probability of the stored action. log_ratio: log_prob minus the stored log-probability.
         """
         return -masked_mean(log_prob * advantage, weight), {}
+
+    def state_values(self, obs: Obs) -> Tensor | None:
+        return self.critic.value(obs)
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
+        dist: Distribution = self.policy(obs)
+        return dist
 
     def report(self) -> Metrics:
         return self.policy.report()

@@ -16,7 +16,7 @@ from rlrun.indexed import dense
 from rlrun.nested import flat, mapped, selected
 from rlrun.networks.heads import Value
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, Size, config, register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Metrics, Obs
 
 BLOCK = 16  # rows that a matrix product computes together; it rounds the rows of an incomplete block differently
 # data, number of epochs, minibatch size (None: that of the agent) -> minibatches of every epoch
@@ -57,6 +57,11 @@ class CriticUpdate(nn.Module):
         next_value = value.roll(-num_envs, 0)
         next_value[ends] = values[num_rows : num_rows + len(ends)]
         return value.view_as(reward), next_value.view_as(reward)
+
+    def value(self, obs: Obs) -> Tensor | None:
+        """Returns the values of observations, [batch] or [batch, columns]; None without a critic."""
+        value: Tensor = self.network(obs)
+        return value
 
     def explained_variance(self, data: Batch) -> Metrics:
         """Returns the metric `explained_variance` of the values, for the first reward column."""
@@ -200,6 +205,9 @@ class NoCritic(CriticUpdate):
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         zero = torch.zeros_like(rollout["reward"])
         return zero, zero
+
+    def value(self, obs: Obs) -> None:
+        return None
 
     def explained_variance(self, data: Batch) -> Metrics:
         return {}

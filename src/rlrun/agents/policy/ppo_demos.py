@@ -14,6 +14,7 @@ from rlrun.agents.policy.ppo import PPO
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Distribution
 from rlrun.nested import flat
 from rlrun.settings import register
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
@@ -57,6 +58,12 @@ class PPODemos(Agent):
         log_prob = dist.log_prob(flat(rollout["action"]))
         values = self.learner.critic.network(obs).view(*shape, -1)
         return values[..., 0], log_prob.view(shape)
+
+    def state_values(self, obs: Obs) -> Tensor | None:
+        return self.learner.state_values(obs)
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
+        return self.learner.action_distribution(obs, carry)
 
     def report(self) -> Metrics:
         return self.learner.report()

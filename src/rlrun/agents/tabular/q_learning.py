@@ -117,5 +117,9 @@ class QLearning(Agent):
         """Returns the index of the other table, or of the only table without double Q-learning."""
         return len(self.q) - 1 - table
 
+    def action_values(self, obs: Tensor, action: Tensor) -> Tensor:  # type: ignore[override]
+        """Returns Q(s, a) of all actions: the mean of the tables, by which `act` chooses."""
+        return self.q.mean(0)[self.state(obs)]
+
     def report(self) -> Metrics:
         return {"epsilon": self.epsilon}

@@ -145,5 +145,9 @@ class DQN(Agent):
         metrics = {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}
         return metrics, errors.detach().abs().mean(0)
 
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        z = self.predict(self.q, obs)  # a noisy network without noise
+        return self.ensemble.value(z).mean(0)
+
     def report(self) -> Metrics:
         return {"epsilon": self.epsilon}

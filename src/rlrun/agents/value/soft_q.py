@@ -108,3 +108,10 @@ class SoftQ(Agent):
             entropy = self.distribution(batch["obs"]).entropy()
         metrics = {"loss/entropy": batch_mean(entropy)}
         return metrics | self.entropy.adjust(entropy, batch["weight"])
+
+    def action_values(self, obs: Obs, action: Tensor) -> Tensor:
+        z = self.critic(obs)
+        return self.ensemble.value(z).mean(0)
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Categorical:
+        return self.distribution(obs)

@@ -64,6 +64,13 @@ class Actions:
         if (low != -1).any() or (high != 1).any():
             self.scale, self.offset = high / 2 - low / 2, high / 2 + low / 2  # as halves, because a sum may overflow
 
+    @property
+    def log_scale(self) -> float:
+        """The sum of log(scale): what a log-density in the agent's units exceeds that in the environment's units by."""
+        if self.scale is None:
+            return 0.0
+        return float(np.log(self.scale[self.scale > 0]).sum())
+
     def clip(self, actions: np.ndarray) -> np.ndarray:
         """Returns a copy of actions [num_envs, ...], clipped to the agent's bounds. NaN stays NaN."""
         if self.bounds is None:
@@ -135,6 +142,10 @@ class NestedActions(Actions):
         if discrete:
             self.space = MixedSpace(discrete | continuous)
             self.bounds = (self.space.low, self.space.high)
+
+    @property
+    def log_scale(self) -> float:
+        return sum(part.log_scale for part in self.parts.values())
 
     def to_native(self, actions: np.ndarray) -> Any:
         parts = [part.to_native(actions[:, self.columns[name]]) for name, part in self.parts.items()]
