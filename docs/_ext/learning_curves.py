@@ -15,6 +15,7 @@ INK = "#808080"  # readable on light and dark pages
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # colour-blind readers can distinguish them
 WIDTH = 4.9  # inches, about the width of a phone, so that text keeps its size there
 HEIGHT = 2.7  # without the legend
+LEFT, RIGHT, BELOW, ABOVE = 0.95, 0.4, 0.6, 0.3  # around the axes, for their labels
 LEGEND_LINE = 0.2  # height of a line of the legend
 LEGEND_LETTERS = 46  # in a line of the legend
 FONT = 11
@@ -29,8 +30,12 @@ def draw(file: Path) -> tuple[str, str]:
     sets: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for run in kept["runs"]:
         sets.setdefault((run["settings"], run["steps"]), []).append(run)
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    axes = figure.subplots()
+    labels = [_label(steps, settings) for settings, steps in sets]
+    legend = 0.0
+    if len(sets) > 1:
+        legend = LEGEND_LINE * sum(label.count("\n") + 1 for label in labels)
+    figure = Figure(figsize=(WIDTH, HEIGHT + legend))
+    axes = figure.add_axes(_place(legend))
     captions = []
     for place, ((settings, steps), runs) in enumerate(sets.items()):
         colour = COLOURS[place % len(COLOURS)]
@@ -38,15 +43,13 @@ def draw(file: Path) -> tuple[str, str]:
             axes.plot(run["at"], run["returns"], color=colour, linewidth=0.7, alpha=0.4)
         shared = [run["returns"] for run in runs if run["at"] == runs[0]["at"]]
         middle = [float(iqm(np.array(returns))) for returns in zip(*shared, strict=True)]
-        axes.plot(runs[0]["at"], middle, color=colour, linewidth=2, label=_label(steps, settings))
+        axes.plot(runs[0]["at"], middle, color=colour, linewidth=2, label=labels[place])
         final = float(iqm(np.array([run["returns"][-1] for run in runs])))
         words = f" {settings}" if settings else ""
         command = f"rlrun train algo={kept['algo']} env={kept['env']} trainer.total_steps={steps}{words}"
         captions.append(f"- `{command}`: final return {final:,.4g} over {len(runs)} seed{'s' * (len(runs) > 1)}")
-    if len(sets) > 1:
-        legend = figure.legend(loc="outside lower left", fontsize=FONT, frameon=False, labelcolor=INK)
-        lines = sum(text.get_text().count("\n") + 1 for text in legend.get_texts())
-        figure.set_figheight(HEIGHT + lines * LEGEND_LINE)
+    if legend:
+        figure.legend(loc="lower left", fontsize=FONT, frameon=False, labelcolor=INK)
     axes.set_title(f"{kept['algo']} on {kept['env']}", color=INK, fontsize=FONT)
     axes.set_xlabel("steps", color=INK, fontsize=FONT)
     axes.set_ylabel("return of an evaluation", color=INK, fontsize=FONT)
@@ -57,6 +60,15 @@ def draw(file: Path) -> tuple[str, str]:
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(INK)
     return "\n".join(captions), _svg(figure, f"Returns of {kept['algo']} on {kept['env']}")
+
+
+def _place(legend: float) -> tuple[float, float, float, float]:
+    """Returns the place of the axes in a figure, as fractions; fitting it to the labels would take most of the time.
+
+    legend: the height of the legend, in inches.
+    """
+    height = HEIGHT + legend
+    return LEFT / WIDTH, (BELOW + legend) / height, 1 - (LEFT + RIGHT) / WIDTH, (HEIGHT - BELOW - ABOVE) / height
 
 
 def _label(steps: int, settings: str) -> str:
