@@ -13,6 +13,7 @@ from rlrun.errors import ConfigError
 
 MOST_NAMES = 3  # of weights in a message
 Optimiser = Optim | torch.optim.Optimizer
+OF_MODULES = frozenset(vars(nn.Module()))  # attributes that every module has, such as its parameters and hooks
 
 
 class Weight(NamedTuple):
@@ -98,7 +99,7 @@ def _found(tree: nn.Module) -> Iterator[tuple[str, Optimiser]]:
             yield path, module
             continue
         for name, value in vars(module).items():
-            if name != "_modules":  # which the tree yields itself
+            if name not in OF_MODULES:  # the tree yields submodules itself
                 yield from _inside(f"{path}.{name}", value)
 
 
