@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rlrun.cli import settings
@@ -19,7 +20,9 @@ from rlrun.envs.making.passed import passed
 from rlrun.errors import ConfigError, RunError
 from rlrun.run import trained
 from rlrun.run.job import Done, reset_run, resume_run, train_job
+from rlrun.run.plain_env import stored_env
 from rlrun.run.policy import Policy, load
+from rlrun.run.replayed import stored_replay
 from rlrun.run.signals import CODES
 from rlrun.rundir import METRICS, RunDir
 from rlrun.settings import registry
@@ -98,6 +101,34 @@ class Run:
     def load(self, env: object = None, plugins: tuple[str, ...] = ()) -> Policy:
         """Returns the policy of the run, as `rlrun.load` does."""
         return load(self.path, plugins, env)
+
+    def make_env(
+        self,
+        num_envs: int | None = None,
+        render_mode: str | None = None,
+        env: object = None,
+        plugins: tuple[str, ...] = (),
+    ) -> gym.Env | gym.vector.VectorEnv:
+        """Returns a new environment with the id, the arguments and the wrappers of the run, as in its evaluations.
+
+        num_envs: the number of environments of a gymnasium.vector.VectorEnv; None: a single gymnasium.Env.
+        env, plugins: as in `load`. Raises ConfigError.
+        """
+        registry.load(plugins)
+        with trained.passed_again(self.path, env):
+            return stored_env(self.path, num_envs, render_mode)
+
+    def replay(self, env: object = None, plugins: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+        """Returns the replay buffer of the latest snapshot: arrays [steps, ...] by name, oldest first.
+
+        The names are those of `rlrun.types.Transition`: `obs`, `action`, `reward`, `terminated`, `truncated`,
+        `next_obs`, `weight` (0 for a row that is no step), and what the agent stores besides. Observations and rewards
+        are not normalised, and actions are those of the environment. With several environments, their rows of the same
+        step follow each other. env, plugins: as in `load`. Raises ConfigError if the algorithm has no replay buffer.
+        """
+        registry.load(plugins)
+        with trained.passed_again(self.path, env):
+            return stored_replay(self.path)
 
     def evaluate(self, episodes: int = 10, **options: Any) -> "Evaluation":
         """Evaluates the run, as `rlrun.evaluate` does."""

@@ -48,7 +48,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
         "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
-        "docs/python.md": 5,
+        "docs/python.md": 6,
         "docs/start.md": 1,
         "docs/write_an_algorithm.md": 1,
     }
@@ -107,6 +107,14 @@ def test_callback_of_the_page_ends_a_run(folder: Path) -> None:
     words = ["algo=ppo", "env=CartPole", "plugins=[./my_stop.py]", "callbacks=[{name: early_stop, at_least: 1}]"]
     run = rlrun.train(*trained(["train", *words])[1:], total_steps=120, run_dir=HOME)
     assert run.rows[-1]["step"] < 120
+
+
+def test_callback_of_the_page_logs_success_by_side(folder: Path) -> None:
+    (folder / "my_side.py").write_text(snippets("docs/python.md")[5])
+    words = ["algo=sac", "env=PointReach", "plugins=[./my_side.py]", "callbacks=[{name: success_by_side, episodes: 4}]"]
+    run = rlrun.train(*trained(["train", *words])[1:], run_dir=HOME)
+    found = {key for row in run.rows for key in row if key.startswith("custom/success_")}
+    assert found == {"custom/success_left", "custom/success_right"}
 
 
 def test_wrapper_of_the_page_adds_to_the_reward(folder: Path) -> None:

@@ -98,6 +98,14 @@ class Replay(StoredRows):
         first = min(max(first, flat_index), last)
         return self.read(torch.arange(first, last, device=self.device))
 
+    def stored(self) -> Batch:
+        """Returns every stored step as it was stored, oldest first: with the reward of this step alone, unclipped."""
+        first, last = self.span
+        flat_index = torch.arange(first, last, device=self.device)
+        batch = self.packing.take(self.storage_index(flat_index))
+        batch |= self._observations(flat_index, flat_index, batch, batch)
+        return batch
+
     def of_action(self, action: int, size: int | None = None) -> Batch:
         """Returns stored transitions with this action of a discrete space.
 

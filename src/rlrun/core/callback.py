@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium as gym
+import numpy as np
 from torch import nn
 
 from rlrun.core.logged import log
+from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError, RunError, reason
 from rlrun.module import Module
 from rlrun.settings import config
@@ -17,12 +20,27 @@ from rlrun.types import Episode, Return
 
 @dataclass(frozen=True)
 class RunView:
-    """The parts of a run that its callbacks can access."""
+    """What callbacks can access of their run. Its methods change nothing in the run, and draw none of its numbers."""
 
     path: Path  # folder of the run
-    loop: Any  # the Loop: its agent, environments, buffer, and the counters `steps` and `updates`
+    loop: Loop  # its agent, environments, buffer, and the counters `steps` and `updates`
     stop: Callable[[str], None]  # ends the run after the current step, with this text as the reason
     media: Callable[[int, str, Any], None]  # stores an image, a video or a histogram: (step, name, value)
+
+    def policy(self) -> Any:
+        """Returns a copy of the agent as it is now, as a `Policy` like that of `rlrun.load`.
+
+        It does not follow the training: the next call returns a newer one. It explores with random numbers of its own.
+        """
+        raise NotImplementedError
+
+    def make_env(self, num_envs: int | None = None, render_mode: str | None = None) -> gym.Env | gym.vector.VectorEnv:
+        """Returns new environments of the run, as `Run.make_env` does."""
+        raise NotImplementedError
+
+    def replay(self) -> dict[str, np.ndarray]:
+        """Returns a copy of the replay buffer, as `Run.replay` does."""
+        raise NotImplementedError
 
 
 class Callback(Module):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from gymnasium import Space
 from gymnasium.spaces import flatdim
+from torch import nn
 
 from rlrun import engine, memory
 from rlrun.addons.memory import RecurrentState
@@ -25,6 +26,7 @@ from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
 from rlrun.core.random import reseed_for_shard, seed_for, sequence
+from rlrun.envs.config import EnvConfig
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.saving.verdicts import Verdict
@@ -66,13 +68,8 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         config, schedules = scheduled(config, device)
         agent, addons = build_agent(config, env.spec, device)
-        buffer_values = buffer_settings(config.algo)
         env.read_reports = reported(config, agent, addons, env.spec)
-        reading = reading_of(agent, addons, env.read_reports)
-        stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
-        buffer = None
-        if buffer_values:
-            buffer = registry.build("buffer", buffer_values, stored, reading, config.seed, device, path="algo.buffer")
+        buffer = build_buffer(config, agent, addons, env.spec, device)
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", config.algo["loop"], *parts, path="algo.loop")
         loop.curriculum = curriculum
@@ -199,6 +196,17 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     intrinsic = build_addon(config, "intrinsic", addons.spec_after(spec), device)
     addons += intrinsic_addons(addons.reward_modules, intrinsic, spec, replays, n_step)
     return addons
+
+
+def build_buffer(config: RunConfig, agent: Agent, addons: Addons, spec: Spec, device: torch.device) -> nn.Module | None:
+    """Returns the buffer of a run, or None if its algorithm has none. spec: of the training environments."""
+    values = buffer_settings(config.algo)
+    if not values:
+        return None
+    reading = reading_of(agent, addons, reported(config, agent, addons, spec))
+    stored = dataclasses.replace(spec, reward_dim=spec.reward_dim + len(addons.reward_modules))
+    buffer: nn.Module = registry.build("buffer", values, stored, reading, config.seed, device, path="algo.buffer")
+    return buffer
 
 
 def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) -> Any:
@@ -445,11 +453,16 @@ def eval_env(
     Wrappers that are only for training are left out. Episodes have at most `trainer.eval_max_steps` steps.
     masked: whether the environments may provide action masks.
     """
+    num_envs = min(episodes, config.algo["loop"].get("test_tasks") or EVAL_ENVS)
+    return VectorEnv.make(eval_env_config(config, num_envs, masked), sequence(seed, name), device)
+
+
+def eval_env_config(config: RunConfig, num_envs: int, masked: bool = True) -> EnvConfig:
+    """Returns the config of the environments of `eval_env`."""
     max_steps = config.trainer.eval_max_steps
     if "time_limit" in config.env.wrappers:
         max_steps = min(max_steps, config.env.wrappers["time_limit"]["max_steps"])
     wrappers = in_evaluation(config.env.wrappers) | {"time_limit": {"max_steps": max_steps}}
-    num_envs = min(episodes, config.algo["loop"].get("test_tasks") or EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
     env = dataclasses.replace(
         config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off", log_info=[]
@@ -458,4 +471,4 @@ def eval_env(
         env = dataclasses.replace(env, action_mask=False)
     if env.backend not in ("async", "jax"):  # async keeps its workers; environments in JAX have no other backend
         env = dataclasses.replace(env, backend="sync")
-    return VectorEnv.make(env, sequence(seed, name), device)
+    return env

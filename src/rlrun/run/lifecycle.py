@@ -16,7 +16,7 @@ from rlrun.config import resumable
 from rlrun.config.resumable import Recorded, changed, folded, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
-from rlrun.core.callback import Callbacks, RunView
+from rlrun.core.callback import Callbacks
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.ownership import untrained
@@ -54,6 +54,7 @@ from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_spaces, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
 from rlrun.run.untrusted import check_environment
+from rlrun.run.view import LiveRun
 from rlrun.run.weights import WEIGHTS_ONLY, locate, not_finite, sources, warm_start
 from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.settings import registry
@@ -250,7 +251,7 @@ def supervise(
             if snapshot is not None:
                 for row in read_rows(run.path / METRICS):
                     trainer.apply_rules(keys.current(row))
-            callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
+            callbacks.begin(LiveRun(run.path, loop, trainer.stop, log.media, config))
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
             status = trainer.run(signals)

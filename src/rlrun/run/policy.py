@@ -1,5 +1,7 @@
-"""Loads the trained agent of a run as a Python object, which maps observations to actions of the environment."""
+"""The agent of a run, trained or still in training, as a Python object that maps observations to actions."""
 
+import copy
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,11 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.core.random import Stream
+from rlrun.core.loop import Loop
+from rlrun.core.random import Stream, seed_for, streams_of
 from rlrun.datasets.demonstrations import tensors
 from rlrun.envs.stepping.actions import Actions, conversion, nested, single, values
 from rlrun.envs.stepping.obs_adapter import FromTuple, in_dicts, read_mask
@@ -20,6 +24,7 @@ from rlrun.functional.distributions import Distribution, SquashedNormal
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped
 from rlrun.networks.choices import legal
+from rlrun.run.assemble import build_agent, scheduled
 from rlrun.run.trained import passed_again, restored
 from rlrun.settings import registry
 from rlrun.types import MASK, Batch, Obs, Spec, carried
@@ -41,6 +46,28 @@ def load(run: str | Path, plugins: Sequence[str] = (), env: object = None) -> "P
         if isinstance(trained.agent, MetaAgent):
             raise ConfigError(f"{run}: a meta-learned agent must adapt to a task before it acts; use rlrun eval")
         return Policy(trained.agent, trained.addons, trained.env.spec, trained.env.device)
+
+
+def copied(config: RunConfig, loop: Loop) -> "Policy":
+    """Returns the policy of a loop as it is now. It shares nothing with the loop, and is not recorded by the engine.
+
+    Its random streams are seeded by the step. Raises ConfigError for a meta-learner, which acts only after it has
+    adapted to a task.
+    """
+    if isinstance(loop.agent, MetaAgent):
+        raise ConfigError("self.run.policy(): a meta-learned agent must adapt to a task before it acts")
+    device = loop.env.device
+    config = dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, engine="eager"))
+    gpus = [torch.cuda.current_device()] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus):
+        config, schedules = scheduled(config, device)
+        agent, addons = build_agent(config, loop.env.spec, device)
+    for part, source in ((agent, loop.agent), (addons, loop.addons), (schedules, loop.schedules)):
+        part.load_state_dict(copy.deepcopy(source.state_dict()))
+    for part in (agent, addons):
+        for stream in streams_of(part):
+            stream.generator.manual_seed(seed_for(stream.seed, f"{stream.name} policy at {loop.steps}"))
+    return Policy(agent, addons, loop.env.spec, device)
 
 
 class Policy:
