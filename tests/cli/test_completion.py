@@ -54,13 +54,31 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
 
 
 def test_completion_of_options_names_options_that_exist(capsys: Any) -> None:
+    numbers = {"train": 7, "clean": 2, "doctor": 3, "list": 2, "show": 2}
     for command in COMMANDS:
         found = candidates(f"rlrun {command} --")
-        assert found[-1] == "--help" and len(found) == {"train": 7, "clean": 2, "doctor": 3}.get(command, 1)
+        assert found[-1] == "--help" and len(found) == numbers.get(command, 1)
         assert main(["help", command]) == 0
         text = capsys.readouterr().out
         assert not [option for option in found[:-1] if option not in text]
     assert main(["help", "tial"]) == 2 and "did you mean tail?" in capsys.readouterr().err
+
+
+def test_completion_completes_settings_of_one_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = "rlrun train -m algo=ppo,sac"
+    assert candidates(f"{grid} sa") == ["sac."]
+    assert candidates(f"{grid} sac.algo.alp") == candidates(f"{grid} sac=") == []
+    assert candidates(f"{grid} sac.algo.entropy=f") == ["sac.algo.entropy=fixed"]
+    assert candidates(f"{grid} ppo.algo.clip_r") == ["ppo.algo.clip_range="]
+    assert candidates("rlrun train algo=ppo ppo.algo.clip_r") == []
+    (tmp_path / "file_mine.py").write_text(
+        "class Mine:\n    loop = {'name': 'onpolicy'}\n    class Config:\n        own: int = 1\n".replace(
+            "class Mine", "@register('algo', 'file_mine')\nclass Mine"
+        )
+    )
+    assert candidates("rlrun train -m algo=ppo,./file_mine.py file_mine.algo.ow") == ["file_mine.algo.own="]
+    assert candidates("rlrun train algo=./no.py see") == ["seed="]
 
 
 def test_completion_completes_runs_latest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,65 @@ def test_shipped_algorithms_have_only_presets_of_their_own_name() -> None:
     assert not [name for name in derived if contents.preset_file(name) not in (None, name)]
 
 
+LINE = """
+import gymnasium as gym
+import numpy as np
+
+class {name}(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+"""
+
+
+def test_preset_of_the_users_folder_is_found_for_an_environment_in_a_file(tmp_path: Path) -> None:
+    """Presets of rlrun are for the environments that it names alone: a class of the same name is another one."""
+    (tmp_path / "preset").mkdir()
+    for algo in ("ppo", "sac"):
+        (tmp_path / f"preset/{algo}-Mine.yaml").write_text("algo: {gamma: 0.5}\n")
+    (tmp_path / "mine.py").write_text(CLASS)
+    (tmp_path / "mine_env.py").write_text(LINE.format(name="Mine") + LINE.format(name="Pendulum"))
+    env = f"env={tmp_path / 'mine_env.py'}:"
+    for algo, preset in (("ppo", "ppo-Mine"), ("sac", "sac-Mine"), (f"{tmp_path / 'mine.py'}", "sac-Mine")):
+        [job] = jobs([f"algo={algo}", f"{env}Mine"], config_dirs=[str(tmp_path)])
+        assert (job.values["preset"], job.values["algo"]["gamma"]) == (preset, 0.5)
+    [other] = jobs(["algo=a2c", f"{env}Mine"], config_dirs=[str(tmp_path)])
+    [same] = jobs(["algo=sac", f"{env}Pendulum"], config_dirs=[str(tmp_path)])
+    [without] = jobs(["algo=ppo", f"{env}Mine"])
+    assert other.values["preset"] is same.values["preset"] is without.values["preset"] is None
+    faulty = tmp_path / "preset/ppo-Mine.yaml"
+    faulty.write_text("algo: {gama: 0.5}\n")
+    with pytest.raises(ConfigError, match=r"ppo-Mine.yaml: algo.gama: unknown key; did you mean algo.gamma\?"):
+        jobs(["algo=ppo", f"{env}Mine"], config_dirs=[str(tmp_path)])
+
+
+def test_show_and_list_read_the_users_folder(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset/ppo-Blackjack-v1.yaml").write_text("# PPO plays cards.\nalgo: {gamma: 0.5}\n")
+    folder = ["--config-dir", str(tmp_path)]
+    assert main(["show", "algo=ppo", "env=Blackjack-v1", *folder]) == 0
+    (gamma,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("algo.gamma")]
+    assert gamma[1] == "0.5" and gamma[2].endswith("preset/ppo-Blackjack-v1.yaml")
+    assert main(["list", "preset", *folder]) == 0
+    assert "PPO plays cards." in capsys.readouterr().out
+    assert main(["show", "algo=ppo", "--config-dir"]) == 2
+    assert "error: argument --config-dir/-cd: expected one argument (rlrun show --help)" in capsys.readouterr().err
+
+
+def test_run_says_at_its_start_that_its_preset_is_the_users(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset/icy.yaml").write_text("algo: {gamma: 0.5}\n")
+    words = ["algo=q_learning", "env=FrozenLake", "trainer.total_steps=16", "trainer.eval_episodes=0"]
+    folder = ["--config-dir", str(tmp_path)]
+    (tmp_path / "mine.yaml").write_text("algo: {gamma: 0.5}\n")
+    for chosen, line in (
+        ("preset=icy", "preset icy (your preset/icy.yaml); preset=none trains"),
+        (f"preset={tmp_path / 'mine.yaml'}", "mine.yaml; preset=none trains"),
+    ):
+        run = tmp_path / f"{len(line)}"
+        assert main(["train", *words, chosen, *folder, "logger=[console]", f"run_dir={run}"]) == 0
+        assert line in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("word", "count"), [("seed=0", 1), ("preset=none", 0)])
 def test_run_says_at_its_start_which_preset_it_has(word: str, count: int, tmp_path: Path, capsys: Any) -> None:
     words = ["algo=q_learning", "env=FrozenLake", "trainer.total_steps=16", "trainer.eval_episodes=0", word]

@@ -4,6 +4,7 @@ Neither imports torch, except for `rlrun list callback`, `rlrun show optimal=tru
 """
 
 import re
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -21,16 +22,17 @@ if TYPE_CHECKING:
     from rlrun.config.compose import Composer, Word
 
 LIST_HELP = """\
-usage: rlrun list [group] [plugins=[package]]
+usage: rlrun list [group] [plugins=[package]] [--config-dir DIR]
 
 Prints the names in a group (algo, network, env, trainer, preset, ...), or all groups with their number of names.
 `rlrun list algo` and `rlrun list preset` also print what was learned: the interquartile mean of the last evaluations
 over seeds. `rlrun list preset` also prints the keys that each preset sets. `rlrun list wrapper` prints the wrappers of
 environments with their settings, and `rlrun list callback` the callbacks of runs. With plugins=[...], the parts of
-these plug-ins are included."""
+these plug-ins are included, and with --config-dir the YAML files in this folder."""
 
 WITHOUT_FILES = {"wrapper": "wrappers of environments", "callback": "callbacks of runs"}  # groups without YAML files
 
+OPTIONS = ("--config-dir",)
 OPTIMAL = "optimal=true"
 WEIGHTS = ("weights=true", "weights=json")
 
@@ -44,7 +46,9 @@ Prints every key of the config that these settings compose: its value, the sourc
   rlrun show env=FrozenLake optimal=true    compute the optimal return by value iteration
   rlrun show algo=sac env=Pendulum weights=true   which optimiser trains which weight; weights=json for programs
   rlrun show space=sac                      the hyperparameters that are worth tuning, with ranges
-  rlrun show submit=slurm                   where runs are started, with its settings"""
+  rlrun show submit=slurm                   where runs are started, with its settings
+
+  --config-dir DIR     search this folder for YAML files too"""
 
 
 def list(words: Sequence[str]) -> int:
@@ -52,8 +56,9 @@ def list(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(LIST_HELP)
         return 0
+    words, config_dirs = _config_dirs(words)
     plugins = sources.named_plugins(words)
-    contents = Contents(sources.folders(plugins))
+    contents = Contents(sources.folders(plugins, config_dirs))
     groups = sources.groups(contents.folders)
     known = [*groups, *WITHOUT_FILES]
     names = []
@@ -164,9 +169,10 @@ def show(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(SHOW_HELP)
         return 0
+    words, config_dirs = _config_dirs(words)
     check_form("show", words)
     if any(word.startswith("space=") for word in words):
-        return _show_space(words)
+        return _show_space(words, config_dirs)
     if any(word.startswith("submit") for word in words):
         words = _show_submission(words)
         if not words:
@@ -175,14 +181,26 @@ def show(words: Sequence[str]) -> int:
         if word in words:
             from rlrun.cli.weights import print_weights
 
-            return print_weights([other for other in words if other != word], as_json=word == WEIGHTS[1])
-    found = explained([word for word in words if word != OPTIMAL])
+            others = [other for other in words if other != word]
+            return print_weights(others, config_dirs, as_json=word == WEIGHTS[1])
+    found = explained([word for word in words if word != OPTIMAL], config_dirs)
     if OPTIMAL in words:
         return _show_optimal(found.values)
     for name, headline in found.headlines.items():
         print(f"{name}: {headline}")
     print_columns([("key", "value", "from", "meaning"), *found.rows])
     return 0
+
+
+def _config_dirs(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the other words, and the folders of `--config-dir`."""
+    parser = ArgumentParser(prog="rlrun show", add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config-dir", "-cd", action="append", default=[])
+    try:
+        options, others = parser.parse_known_args(words)
+    except ArgumentError as error:
+        raise ConfigError(f"{error} (rlrun show --help)") from None
+    return others, options.config_dir
 
 
 class Explained(NamedTuple):
@@ -193,19 +211,25 @@ class Explained(NamedTuple):
     rows: Sequence[tuple[str, str, str, str]]  # key, value, source of the value, meaning
 
 
-def explained(words: Sequence[str]) -> Explained:
-    """Returns the config that the words of `rlrun show` compose. Raises ConfigError."""
+def explained(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Explained:
+    """Returns the config that the words of `rlrun show` compose. Raises ConfigError.
+
+    config_dirs: folders with further YAML files.
+    """
+    from rlrun.config import grids
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 
     words = sources.by_name(words)
-    composer = Composer.of(words)
+    composer = Composer.of(words, config_dirs)
     read = _read(composer, words)
     composition, choices, unknown, faults = composed(composer, read, required=())
     named: dict[str, str] = {}
     settings = []
     for word in read:
-        if word.is_group:
+        if fault := grids.fault_of_single(word.text, words, composer):
+            faults.append(fault)
+        elif word.is_group:
             named[word.key] = str(word.values[0])
         elif word.section not in unknown:
             settings.append(word)
@@ -234,7 +258,7 @@ def _read(composer: "Composer", words: Sequence[str]) -> Sequence["Word"]:
     return read
 
 
-def _show_space(words: Sequence[str]) -> int:
+def _show_space(words: Sequence[str], config_dirs: Sequence[str]) -> int:
     """Prints the searched keys of a space: ranges, conditions, the value without a search, and the meaning."""
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed
@@ -242,7 +266,7 @@ def _show_space(words: Sequence[str]) -> int:
 
     name = [word.partition("=")[2] for word in words if word.startswith("space=")][-1]
     others = [word for word in words if not word.startswith("space=")]
-    folders = sources.folders(sources.named_plugins(words))
+    folders = sources.folders(sources.named_plugins(words), config_dirs)
     found = space.named(name, folders)
     if not any(word.startswith("algo=") for word in others):
         others.append(f"algo={name}")

@@ -3,6 +3,7 @@
 Imports neither torch nor Hydra, because the shell waits for the words.
 """
 
+import contextlib
 import json
 import re
 import sys
@@ -96,7 +97,7 @@ def candidates(line: str) -> list[str]:
     if current.startswith("-"):
         return _starting(current, [*getattr(module, "OPTIONS", ()), "--help"])
     if command in ("train", "show"):
-        return list(_settings(current, typed))
+        return list(_of_train(current, typed))
     if command == "list":
         return _starting(current, _groups())
     if command == "completion":
@@ -127,8 +128,25 @@ def _groups() -> list[str]:
     return [*sources.groups(sources.folders()), *WITHOUT_FILES]
 
 
+def _of_train(current: str, typed: Sequence[str]) -> Iterator[str]:
+    """Yields completions of a word of `rlrun train`, which may begin with one of several algorithms, as `ppo.env.`."""
+    from rlrun.config import sources
+
+    with contextlib.suppress(ConfigError):  # the command itself reports it
+        typed = sources.by_name(typed)
+    algos = sources.algorithms(typed)
+    algo, _, rest = current.partition(".")
+    if len(algos) > 1 and algo in algos and current != algo:
+        others = [word for word in typed if not word.startswith("algo=")]
+        yield from (f"{algo}.{word}" for word in _settings(rest, [*others, f"algo={algo}"]))
+        return
+    yield from _settings(current, typed)
+    if len(algos) > 1 and "=" not in current:
+        yield from _starting(current, [f"{algo}." for algo in algos])
+
+
 def _settings(current: str, typed: Sequence[str]) -> Iterator[str]:
-    """Yields completions of a word of `rlrun train`: a key up to its next dot, or `key=value`."""
+    """Yields completions of a setting: a key up to its next dot, or `key=value`."""
     from rlrun.config import check, sources
     from rlrun.config.keys import keys
 

@@ -4,6 +4,7 @@ A name may stand for a file that nobody wrote: any Gymnasium id, a preset named 
 of the alias, a part in a Python file of a plug-in, and `_none` as the algorithm.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -150,7 +151,8 @@ class Contents:
         """Returns the preset of this name, or None if there is no such preset.
 
         A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset named with the alias,
-        sac-Pendulum. An algorithm of the user that derives from another has the presets of the other.
+        sac-Pendulum. One that ends in an environment of a module, such as sac-./grip.py:Grip, gives a preset of the
+        user named sac-Grip. An algorithm of the user that derives from another has the presets of the other.
         """
         presets = sources.options("preset", self.folders)
         if not name or name in presets or sources.is_preset_path(name):
@@ -159,6 +161,11 @@ class Contents:
             algo = name.removesuffix(f"-{sources.env_id(file)}")
             if algo != name and f"{algo}-{alias}" in presets:
                 return f"{algo}-{alias}"
+        place, colon, env = name.rpartition(":")
+        for algo in sources.options("algo", self.folders):
+            short = f"{algo}-{env}"
+            if colon and place.startswith(f"{algo}-") and self.of_user(f"preset/{short}"):
+                return short
         derived = self._derived(name)
         if derived is None:
             return None
@@ -223,7 +230,10 @@ class Contents:
         if derived is None:
             return Content(None, WHOLE, [f"/preset/{named}"], {})
         algorithm, base = derived
-        return algorithm._replace(defaults=[f"/preset/{base}", "_self_"])
+        values = copy.deepcopy(algorithm.values)
+        if isinstance(values.get("algo"), dict):
+            values["algo"].pop("name", None)  # the algorithm's own file sets it
+        return algorithm._replace(defaults=[f"/preset/{base}", "_self_"], values=values)
 
     def _of_part(self, part: Declared, path: str) -> Content:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlrun import dotted
-from rlrun.config import check, environments, foreign_words, loggers, preset_files, sources
+from rlrun.config import check, environments, foreign_words, grids, loggers, preset_files, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError, closest, did_you_mean
 
@@ -43,8 +43,13 @@ def jobs(
     several: returns the advice about a word with several values, if the command line is not one of several runs.
     Raises one ConfigError with one line for each fault.
     """
+    typed = sources.named_plugins(words)
     words = sources.by_name(words)
-    return jobs_of(words, Composer.of(words, config_dirs), multirun, several)
+    if multirun:
+        words = sources.by_name(words, sources.algorithms(words))
+    found = jobs_of(words, Composer.of(words, config_dirs), multirun, several)
+    files = [file for file in sources.named_plugins(words) if file not in typed]
+    return [_without_unused(job, files) for job in found]
 
 
 def jobs_of(
@@ -54,19 +59,31 @@ def jobs_of(
 
     A composer remembers what it has composed, so command lines with the same plug-ins should share one.
     """
+    own: dict[str, list[str]] = {}
     faults: list[str] = []
-    plain: list[str] = []
-    for text in words:
-        try:
-            plain += _single(composer.read(text), multirun, several, faults)
-        except ConfigError as error:
-            faults += error.faults
+    if multirun:
+        words, own, faults = grids.divided(words, composer)
+
+    def allowed(texts: Sequence[str]) -> list[str]:
+        plain: list[str] = []
+        for text in texts:
+            fault = grids.fault_of_single(text, words, composer)
+            if fault is not None:
+                faults.append(fault)
+                continue
+            try:
+                plain += _single(composer.read(text), multirun, several, faults)
+            except ConfigError as error:
+                faults.extend(error.faults)
+        return plain
 
     def job_of(texts: list[str]) -> Job:
         return _job(composer, [composer.read(text) for text in texts])
 
+    shared = allowed(words)
+    own = {algo: allowed(texts) for algo, texts in own.items()}
     try:
-        found = for_all(composer.expand(plain), job_of, list)
+        found = for_all([*grids.combined(composer, shared, own)], job_of, list)
     except ConfigError as error:
         faults += error.faults
     if faults:
@@ -74,6 +91,23 @@ def jobs_of(
     if not found:
         raise ConfigError(f"{' '.join(words)}: this grid has no jobs")
     return found
+
+
+def _without_unused(job: Job, files: Sequence[str]) -> Job:
+    """Returns the job without files that another job of its grid has chosen, so that the run does not record them.
+
+    files: those named in choices such as `algo=./my_algo.py,ppo`. One with several parts may serve other jobs too.
+    """
+    chosen = [value for _, value in dotted.leaves(job.values)]
+    needed = []
+    for file in job.values["plugins"]:
+        parts = sources.parts_of(file) if file in files else ()
+        if len(parts) != 1 or parts[0].name in chosen:
+            needed.append(file)
+    if needed == job.values["plugins"]:
+        return job
+    words = [word for word in job.words if not word.startswith("plugins=")]
+    return Job([*words, *sources.plugins_word(needed)], job.values | {"plugins": needed})
 
 
 def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list[str]]) -> list[U]:

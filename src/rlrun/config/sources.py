@@ -107,17 +107,21 @@ def _places(module: str) -> list[Path]:
     return found
 
 
-def by_name(words: Sequence[str]) -> list[str]:
+def by_name(words: Sequence[str], algos: Iterable[str] = ()) -> list[str]:
     """Returns the words with each Python file replaced by the name of its part, and added to the plug-ins.
 
     `algo=./my_algo.py` becomes `algo=my_algo plugins=[./my_algo.py]`. Files within lists, mappings and longer texts are
     values, and never read. Raises ConfigError for a file that does not register exactly one part of the group.
+    algos: names with which keys may begin, as in `ppo.network=./my_network.py`.
     """
     found = []
     files: list[str] = []
     for word in words:
         key, _, value = word.partition("=")
         group = key.lstrip("+")
+        first, _, rest = group.partition(".")
+        if first in algos:
+            group = rest
         elements = value.split(",")
         is_choice = group != "env" and group in groups([CONF])
         are_names = all(map(NAME.fullmatch, elements))
@@ -136,7 +140,31 @@ def by_name(words: Sequence[str]) -> list[str]:
         return found
     plugins = dict.fromkeys([*named_plugins(found), *files])
     others = [word for word in found if not word.lstrip("+").startswith("plugins=")]
-    return [*others, f"plugins=[{','.join(map(_quoted, plugins))}]"]
+    return [*others, *plugins_word([*plugins])]
+
+
+def plugins_word(plugins: Sequence[str]) -> list[str]:
+    """Returns the word that names the plug-ins, in a list, which is empty without plug-ins."""
+    if not plugins:
+        return []
+    return [f"plugins=[{','.join(map(_quoted, plugins))}]"]
+
+
+def parts_of(plugin: str) -> Sequence[declared.Declared]:
+    """Returns the parts that a Python file of the user registers."""
+    file = source_of(plugin)
+    if file is None:
+        return ()
+    return declared.declared(file)
+
+
+def algorithms(words: Iterable[str]) -> list[str]:
+    """Returns the names in the last `algo=a,b`."""
+    names = ""
+    for word in words:
+        if word.lstrip("+").startswith("algo="):
+            names = word.partition("=")[2]
+    return [name.strip(" '\"") for name in names.split(",") if name.strip()]
 
 
 def is_preset_path(name: str) -> bool:

@@ -15,6 +15,7 @@ from rlrun import files
 from rlrun.config import resumable
 from rlrun.config.resumable import Recorded, changed, folded, word
 from rlrun.config.schema import RunConfig
+from rlrun.config.sources import CONF, is_preset_path, options
 from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.callback import Callbacks
 from rlrun.core.logged import take_logged
@@ -384,7 +385,10 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
     """Yields messages at the start of a new run: its preset, what is not exact, settings without effect."""
     loop = trainer.loop
     if config.preset is not None:
-        yield f"preset {config.preset}; preset=none trains with the defaults of the algorithm"
+        place = ""
+        if not is_preset_path(config.preset) and config.preset not in options("preset", [CONF]):
+            place = f" (your preset/{config.preset}.yaml)"
+        yield f"preset {config.preset}{place}; preset=none trains with the defaults of the algorithm"
     if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
         yield f"a resume of this run will be {loop.env.exactness}"
     if loop.env.verdict is not None and loop.env.verdict.unrepeatable:
