@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import probes  # noqa: F401 (registers them with Gymnasium)
 import pytest
 import torch
 import toys

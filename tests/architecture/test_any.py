@@ -22,7 +22,7 @@ BUDGET = {
     "datasets": 6,
     "dotted": 13,
     "engine": 79,
-    "envs": 201,
+    "envs": 190,
     "export": 4,
     "formats": 6,
     "functional": 8,

@@ -260,11 +260,11 @@ def test_unknown_environments_are_named(env, line):
     assert faults("algo=sac", f"env={env}") == [line]
 
 
-def test_probes_are_known_before_any_was_made():
-    words = ["train", "algo=dqn", "env=rlrun/ProbeDiscount-v0", "--cfg", "job"]
+def test_our_environments_are_known_before_any_was_made():
+    words = ["train", "algo=dqn", "env=rlrun/ProbeRecall-v0", "--cfg", "job"]
     done = subprocess.run([sys.executable, "-m", "rlrun", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "id: rlrun/ProbeDiscount-v0" in done.stdout
+    assert "id: rlrun/ProbeRecall-v0" in done.stdout
 
 
 def test_network_without_a_part_that_the_algorithm_chooses_is_refused():

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
 from toys import ALGOS, Values, toy, train
 
 from rlrun.config.schema import run_config
-from rlrun.envs.builtin.probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from probes import Counter
 
-from rlrun.envs.builtin.probes import Counter
 from rlrun.envs.stepping.pool import SyncPool
 from rlrun.envs.stepping.slot import EnvSlot
 from rlrun.envs.stepping.vector import VectorEnv

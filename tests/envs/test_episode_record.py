@@ -4,11 +4,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from probes import Hidden
 from saving_methods import saving_methods
 from test_env_state import actions, goes_on_exactly
 from toys import equal
 
-from rlrun.envs.builtin.probes import Hidden
 from rlrun.envs.making import make as making
 from rlrun.envs.saving import episode_record
 from rlrun.envs.saving.selftest import EPISODE_END, NATIVE, REPLAY

@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from probe_spaces import Spaces
 from toys import put, recorded, small, toy, train
 
 from rlrun.config.jobs import jobs
@@ -18,7 +19,6 @@ from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import read, write
 from rlrun.dotted import leaves
-from rlrun.envs.builtin.probe_spaces import Spaces
 from rlrun.envs.saving.episode_record import decoded, encoded
 from rlrun.envs.stepping import obs_adapter
 from rlrun.envs.stepping.actions import conversion, sampled, single

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from probe_spaces import OBSERVATIONS
 from toys import equal, toy
 
 from rlrun.core.loop import Loop
-from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
 from rlrun.envs.same_spaces import observations
 from rlrun.envs.stepping.actions import conversion
 from rlrun.envs.stepping.obs_adapter import as_tensors, read_mask

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from probes import Counter
 
-from rlrun.envs.builtin.probes import Counter
 from rlrun.errors import ConfigError
 
 ID = "test/Process-v0"

@@ -10,9 +10,11 @@ import textwrap
 import time
 from dataclasses import asdict
 from multiprocessing import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import probes
 import pytest
 import torch
 from toys import equal
@@ -250,10 +252,11 @@ def test_a_worker_that_does_not_read_cannot_hang_the_run(pipe):
         pipe[0].send(np.zeros(10_000_000, np.uint8))
 
 
-def test_no_worker_outlives_a_run_that_was_killed(config):
+def test_no_worker_outlives_a_run_that_was_killed(config, monkeypatch):
     """One worker is in an endless loop, and one is stopped."""
     script = f"""
         import os, signal
+        import probes
         from rlrun.envs.config import EnvConfig
         from rlrun.settings import parse
         from rlrun.envs.making.make import recipe
@@ -269,6 +272,7 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
             os.kill(venv.processes[1].pid, signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGKILL)
     """
+    monkeypatch.setenv("PYTHONPATH", str(Path(probes.__file__).parent))
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from probe_spaces import ACTIONS
 from toys import toy
 
 import rlrun
@@ -22,7 +23,6 @@ from rlrun.agents.actor_critic.sac import SAC
 from rlrun.cli import export as command
 from rlrun.cli import main
 from rlrun.config.schema import run_config
-from rlrun.envs.builtin.probe_spaces import ACTIONS
 from rlrun.envs.stepping.actions import conversion, values
 from rlrun.envs.stepping.actions import leaves as action_leaves
 from rlrun.errors import ConfigError

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from probe_spaces import ACTIONS, OBSERVATIONS
 from toys import Values, put, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
-from rlrun.envs.builtin.probe_spaces import ACTIONS, OBSERVATIONS
 from rlrun.run.evaluation import evaluate
 
 Build = Callable[..., Loop]

@@ -5,8 +5,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.spaces import Discrete
-
-from rlrun.envs.builtin.probes import Counter
+from probes import Counter
 
 ID = "faults/Fragile-v0"
 WORK, RAISE, SLEEP, HANG = range(4)  # actions

@@ -15,7 +15,7 @@ from rlrun.envs.builtin import (
     multimodal_bandit,
     platform,
     point,
-    probes,
+    recall,
 )
 from rlrun.envs.simulators.suite import ENTRY_POINTS
 
@@ -32,7 +32,7 @@ __all__ = [
     "multimodal_bandit",
     "platform",
     "point",
-    "probes",
+    "recall",
 ]
 
 for _id in ("rlrun/GridMaze-v0", "rlrun/PointMass-v0"):  # these have no single environments

@@ -1,11 +1,11 @@
-"""Recall: remember a sign until the last step. The rules of `envs.builtin.probes.Recall`."""
+"""Recall: remember a sign until the last step. The rules of `envs.builtin.recall`."""
 
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun.core.random import Stream
-from rlrun.envs.builtin import probes
+from rlrun.envs.builtin.recall import Recall
 from rlrun.envs.simulators.torch_env import State, TorchEnv
 
 
@@ -16,7 +16,7 @@ class TorchRecall(TorchEnv):
     """
 
     def __init__(self, num_envs: int, max_episode_steps: int | None = None, length: int = 10):
-        super().__init__(num_envs, max_episode_steps, probes.Recall.observation_space, Discrete(2))
+        super().__init__(num_envs, max_episode_steps, Recall.observation_space, Discrete(2))
         self.length = length
 
     def start(self, random: Stream, count: int) -> State:

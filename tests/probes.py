@@ -1,8 +1,7 @@
-"""Very small environments with known values, for tests and for debugging: they show which part of an agent is wrong.
+"""Very small environments with known values, which show what part of an agent, or of the code around it, is wrong.
 
-The first five are in the order in which one tests the parts of an agent. A linear-quadratic regulator, a memory task,
-and two tasks for mistakes at the end of episodes follow. The others test the code around an agent. All are registered
-under `rlrun/`.
+The first five are in the order in which one tests the parts of an agent. A linear-quadratic regulator and two tasks for
+mistakes at the end of episodes follow. The others test the code around an agent. All are registered under `rlrun/`.
 """
 
 import itertools
@@ -14,8 +13,8 @@ from typing import Any, Literal, SupportsFloat
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from probe_spaces import Spaces
 
-from rlrun.envs.builtin.probe_spaces import Spaces
 from rlrun.types import Info
 
 
@@ -124,25 +123,6 @@ class Regulator(Probe):
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return self.state + action, -(self.state**2) - action**2, False, self.t == 10
-
-
-class Recall(Probe):
-    """Shows a sign (-1 or 1) in the first observation, then `length` times 0.
-
-    The reward is 1 if the last action matches the sign, else 0. The mean return of a policy without memory is 0.5.
-    """
-
-    def __init__(self, length: int = 10):
-        super().__init__()
-        self.length, self.sign = length, 0.0
-
-    def start(self) -> float:
-        self.sign = self._sign()
-        return self.sign
-
-    def move(self, action: float) -> tuple[float, float, bool, bool]:
-        end = self.t > self.length
-        return 0.0, float(end and (action > 0.5) == (self.sign > 0)), end, False
 
 
 class TerminationTrap(Probe):
@@ -262,7 +242,6 @@ PROBES = {
     "ProbeAction": Action,
     "ProbeObservationAction": ObservationAction,
     "ProbeRegulator": Regulator,
-    "ProbeRecall": Recall,
     "TerminationTrap": TerminationTrap,
     "TruncationTrap": TruncationTrap,
     "Endless": Endless,
