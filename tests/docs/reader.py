@@ -109,7 +109,7 @@ def furnish(home: Path) -> None:
         shutil.copytree(home / "runs" / source, home / "runs" / copy)
     (home / "my_env.py").write_text(ENV)
     (home / "my_module.py").write_text(ENV)
-    (home / "my_plugin.py").write_text("\n".join(snippets("docs/python.md")[4:6]))
+    (home / "my_plugin.py").write_text("\n".join(snippets("docs/python.md")[4::2]))
     own = trained(["train", "algo=ppo", "env=./my_env.py:MyEnv", "env.max_episode_steps=20"])
     assert main([*own, "run_dir=runs/ppo-MyEnv/first"]) == 0
     (home / "my_walk.py").write_text(snippets("docs/environments.md")[-1])

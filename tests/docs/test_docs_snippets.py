@@ -21,6 +21,7 @@ from rlrun.config.schema import run_config
 from rlrun.envs.stepping.obs_adapter import WithMask
 from rlrun.run.assemble import build_loop
 from rlrun.run.policy import Policy
+from rlrun.settings import registry
 
 HOME = "runs/sac-Pendulum/first"
 
@@ -48,7 +49,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
         "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
-        "docs/python.md": 6,
+        "docs/python.md": 7,
         "docs/start.md": 1,
         "docs/write_an_algorithm.md": 1,
     }
@@ -109,8 +110,17 @@ def test_callback_of_the_page_ends_a_run(folder: Path) -> None:
     assert run.rows[-1]["step"] < 120
 
 
+def test_algorithm_of_the_page_is_found_in_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = snippets("docs/python.md")[5]
+    cut = [word for word in trained(["train", "algo=ppo", "env=CartPole"])[3:] if "total_steps" not in word]
+    text = text.replace("total_steps=10_000", f"*{cut}, total_steps=60")
+    monkeypatch.setattr(registry, "_registry", registry._registry | {"algo": dict(registry._registry["algo"])})
+    run = executed(text, rlrun=rlrun, __name__="__main__")["run"]
+    assert run.summary["step"] >= 60 and type(run.load().agent).__name__ == "MyPPO"
+
+
 def test_callback_of_the_page_logs_success_by_side(folder: Path) -> None:
-    (folder / "my_side.py").write_text(snippets("docs/python.md")[5])
+    (folder / "my_side.py").write_text(snippets("docs/python.md")[6])
     words = ["algo=sac", "env=PointReach", "plugins=[./my_side.py]", "callbacks=[{name: success_by_side, episodes: 4}]"]
     run = rlrun.train(*trained(["train", *words])[1:], run_dir=HOME)
     found = {key for row in run.rows for key in row if key.startswith("custom/success_")}

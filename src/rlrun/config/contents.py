@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import dotted
-from rlrun.config import check, declared, loggers, preset_files, sources
+from rlrun.config import check, declared, defined, loggers, preset_files, sources
 from rlrun.config.declared import Declared
+from rlrun.config.defined import Defined
 from rlrun.errors import ConfigError, nearest
 
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
@@ -200,7 +201,7 @@ class Contents:
         if files:
             return _user_file(files[0], path)
         group, _, name = path.rpartition("/")
-        part = declared.find(group, name, sources.python_files(self.folders))
+        part = declared.find(group, name, sources.python_files(self.folders)) or defined.find(group, name)
         if part is not None:
             return self._of_part(part, path)
         group, _, name = path.partition("/")
@@ -235,7 +236,7 @@ class Contents:
             values["algo"].pop("name", None)  # the algorithm's own file sets it
         return algorithm._replace(defaults=[f"/preset/{base}", "_self_"], values=values)
 
-    def _of_part(self, part: Declared, path: str) -> Content:
+    def _of_part(self, part: Declared | Defined, path: str) -> Content:
         """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
         package = None
         if part.group == "algo":
@@ -254,7 +255,7 @@ class Contents:
             return self._algorithm(part, values)
         return Content(part.file, package, [], values)
 
-    def _algorithm(self, part: Declared, values: dict[str, object]) -> Content:
+    def _algorithm(self, part: Declared | Defined, values: dict[str, object]) -> Content:
         """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.
 
         Raises ConfigError for an unknown part, or for keys that the part does not have.

@@ -74,7 +74,7 @@ class Declared(NamedTuple):
             return None
         return _base(self.node, self.file)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Returns the settings in the class's Config with their defaults, `???` for a setting without a default.
 
         Raises ConfigError if a default is computed or a setting has no type, or if the class has neither a Config nor
@@ -88,7 +88,7 @@ class Declared(NamedTuple):
                 f"{self.group}={self.name}: class {self.node.name} in {self.file.name} needs an inner class Config "
                 f"whose settings have defaults, or a file {self.file.stem}.yaml beside it"
             )
-        found = {}
+        found: dict[str, object] = {}
         for setting in settings:
             key = _key(setting)
             if isinstance(setting, ast.Assign):
@@ -145,7 +145,7 @@ class Declared(NamedTuple):
                 f"{self._place(value)}: the value of {key} must be written out; "
                 f"one that is computed needs a file {self.file.stem}.yaml beside it"
             ) from None
-        if not _is_plain(found):
+        if not is_plain(found):
             raise ConfigError(
                 f"{self._place(value)}: the value of {key} must consist of numbers, strings, lists and dicts"
             )
@@ -351,12 +351,12 @@ def _are_strings(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
     """Returns whether YAML can hold a value."""
     if isinstance(value, dict):
-        return None not in value and all(map(_is_plain, (*value.keys(), *value.values())))
+        return None not in value and all(map(is_plain, (*value.keys(), *value.values())))
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 

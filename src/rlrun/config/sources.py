@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rlrun.config import check, declared
+from rlrun.config import check, declared, defined
 from rlrun.errors import ConfigError, closest, did_you_mean, undecodable
 from rlrun.imports import advice, homes, installed_plugins, is_found, is_path, source_of
 
@@ -226,6 +226,8 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
         for part in declared.declared(file):
             if part.group == declared.registered_group(group):
                 found.setdefault(part.name, part.yaml_file or file)
+    for defined_part in defined.defined(group):
+        found.setdefault(defined_part.name, defined_part.file)
     return dict(sorted(found.items()))
 
 

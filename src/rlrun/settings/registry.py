@@ -93,6 +93,11 @@ def lookup(group: str, name: str) -> Any:
     return classes[name]
 
 
+def known(group: str) -> dict[str, type]:
+    """Returns the classes of a group by name that this process has imported or defined so far."""
+    return dict(_registry.get(group, {}))
+
+
 def registered(group: str) -> dict[str, Any]:
     """Returns all classes of a group by name, and imports their modules."""
     return {name: lookup(group, name) for name in names(group)}
