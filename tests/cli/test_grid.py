@@ -62,6 +62,10 @@ def test_grid_has_a_row_for_every_job() -> None:
 def test_grid_names_a_job_by_the_words_that_not_all_jobs_share() -> None:
     assert [job.own_words for job in grid_of("seed=0,1", "name=x").jobs] == ["seed=0", "seed=1"]
     assert [job.own_words for job in grid_of("seed=0").jobs] == ["algo=ppo env=CartPole seed=0"]
+    Path("my_net.py").write_text(
+        "@register('network', 'my_net')\nclass Net:\n    class Config:\n        width: int = 8\n"
+    )
+    assert [job.own_words for job in grid_of("network=./my_net.py,mlp").jobs] == ["network=my_net", "network=mlp"]
 
 
 @pytest.mark.parametrize(

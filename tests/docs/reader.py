@@ -114,6 +114,8 @@ def furnish(home: Path) -> None:
     assert main([*own, "run_dir=runs/ppo-MyEnv/first"]) == 0
     (home / "my_walk.py").write_text(snippets("docs/environments.md")[-1])
     (home / "my_table.yaml").write_text(snippets("docs/reproduce.md", "yaml")[0])
+    (home / "conf/preset").mkdir(parents=True)
+    shutil.copy(home / "my_table.yaml", home / "conf/preset/ppo-MyEnv.yaml")
     (home / "my_head.py").write_text(snippets("docs/plugins.md")[1])
     assert main(["new", "algo", "my_algo"]) == 0
     (home / "my_package").mkdir()

@@ -10,7 +10,7 @@ from typing import Any
 from rlrun.cli.tail import FollowedRun
 from rlrun.cluster import Command, Ended
 from rlrun.cluster.task import last_error
-from rlrun.config.jobs import Job
+from rlrun.config.jobs import Job, own_words
 from rlrun.errors import ConfigError, printable
 from rlrun.report.runs import sound
 from rlrun.run.signals import CODES
@@ -114,7 +114,7 @@ class GridProgress:
             shared &= set(job.words)
         self.jobs: list[GridJob] = []
         for index, (job, command) in enumerate(zip(jobs, commands, strict=True), start=1):
-            own = [word for word in job.words if word not in shared] or job.words
+            own = own_words(job.words, shared) or job.words
             self.jobs.append(GridJob(f"job {index} of {len(jobs)}", printable(" ".join(own)), command))
         self._started = time.monotonic()
         self._speed = 0.0  # jobs per second of one worker, as last measured

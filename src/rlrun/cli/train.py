@@ -31,6 +31,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   env=./my_env.py:MyEnv, algo=./my_algo.py, network=./my_net.py: one of your own, in one file
 
   -m, --multirun       run a job for each combination of values: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
+  ppo.a.b=value        with -m algo=ppo,sac: a setting of the runs of ppo alone
   --dry-run            print sizes, memory, disk space and time of the run instead of training; write nothing
   -c, --cfg job        print the config instead of training
   -p, --package KEY    with --cfg: print only this section

@@ -129,11 +129,15 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
     shared = set.intersection(*(set(words(job)) for job in jobs))
     lines = []
     for fault, faulty in faults.items():
-        own_words = [word for word in words(faulty[0]) if word not in shared]
         if len(faulty) < len(jobs):
-            fault += f" ({' '.join(own_words)})"
+            fault += f" ({' '.join(own_words(words(faulty[0]), shared))})"
         lines.append(fault)
     raise ConfigError(*lines)
+
+
+def own_words(words: Iterable[str], shared: Iterable[str]) -> list[str]:
+    """Returns the words of a job that not all jobs of its grid share, except its plug-ins."""
+    return [word for word in words if word not in shared and not word.startswith("plugins=")]
 
 
 def choose(
