@@ -217,3 +217,11 @@ def test_check_callback_names_what_is_broken(fault: str, plugin: Any) -> None:
 def test_check_callback_needs_a_callback() -> None:
     with pytest.raises(AssertionError, match="no callback is chosen"):
         testing.check_callback()
+
+
+def test_check_callback_takes_an_environment_of_its_own(plugin: Any) -> None:
+    path = plugin("callback", "@config", "@config")
+    testing.check_callback(f"plugins=[{path}]", "callbacks=[file_own]", "env=Pendulum", "env.max_episode_steps=8")
+    line = r"^callback: ConfigError: algo=dqn needs Discrete actions; this environment has Box"
+    with pytest.raises(AssertionError, match=line):
+        testing.check_callback(f"plugins=[{path}]", "callbacks=[file_own]", "env=Pendulum", "algo=dqn")

@@ -14,7 +14,7 @@ A failed check raises an AssertionError of one line.
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -129,10 +129,11 @@ def check_network(*words: str, obs: gym.Space | None = None) -> None:
 def check_callback(*words: str) -> None:
     """Checks that a run with a callback resumes bit for bit, and that a callback that only reads changes no weight.
 
-    words: as for `rlrun train`, such as "plugins=[./my_callback.py]", "callbacks=[my_callback]".
+    words: as for `rlrun train`, such as "plugins=[./my_callback.py]", "callbacks=[my_callback]", and, if it needs them,
+    "env=./my_env.py:MyEnv" and others in place of those of a small run of PPO on CartPole.
     """
     with failures("callback"), TemporaryDirectory() as folder:
-        config = _config(*SMALL_RUN, *words)
+        config = _config(*_small_run(words))
         assert config.callbacks, "no callback is chosen; add callbacks=[<name>]"
         classes = [registry.lookup("callback", values["name"]) for values in config.callbacks]
         whole = Path(folder, "whole")
@@ -370,8 +371,20 @@ def _config(*words: str) -> RunConfig:
 
 def _train(folder: Path, total_steps: int, *words: str) -> None:
     """Trains a small run in a new folder. Raises AssertionError if it fails."""
-    (job,) = jobs([*SMALL_RUN, *words, f"trainer.total_steps={total_steps}", f"run_dir={folder}"])
+    (job,) = jobs([*_small_run(words), f"trainer.total_steps={total_steps}", f"run_dir={folder}"])
     _check_ended(train_job(job))
+
+
+def _small_run(words: Sequence[str]) -> list[str]:
+    """Returns the words of a small run with other words, which replace those of the same key.
+
+    The settings of PPO are left out for another algorithm.
+    """
+    given = {word.partition("=")[0] for word in words}
+    small = [word for word in SMALL_RUN if word.partition("=")[0] not in given]
+    if "algo" in given:
+        small = [word for word in small if not word.startswith("algo.")]
+    return [*small, *words]
 
 
 def _check_ended(done: Done) -> None:

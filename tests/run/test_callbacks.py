@@ -16,6 +16,7 @@ from rlrun.cli import main
 from rlrun.core.callback import Callback, Callbacks
 from rlrun.errors import ConfigError, RunError
 from rlrun.python import Run
+from rlrun.run.trained import stored_config
 from rlrun.settings import config, register, registry
 from rlrun.telemetry.media import Histogram, Image
 
@@ -140,7 +141,9 @@ def callbacks() -> Any:
 
 
 def train(folder: Path, *words: str) -> Run:
-    return rlrun.train(*WORDS, *words, run_dir=str(folder))
+    given = {word.partition("=")[0] for word in words}
+    own = [word for word in WORDS if word.partition("=")[0] not in given]
+    return rlrun.train(*own, *words, run_dir=str(folder))
 
 
 def rows(run: Any) -> list[dict[str, Any]]:
@@ -306,3 +309,30 @@ def test_info_that_is_no_number_is_refused(tmp_path: Path) -> None:
         rlrun.train(*words, "env.log_info=[text]", env=Talkative, run_dir=str(tmp_path / "run"))
     error = (tmp_path / "run" / "error.log").read_text()
     assert "env.log_info: info['text'] is 'no number' instead of being a number" in error
+
+
+def test_resume_adds_callbacks_that_change_nothing(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", "callbacks=[returns]", "trainer.total_steps=100")
+    words = ["callbacks=[returns]", "trainer.snapshot_every=20"]
+    run = train(tmp_path / "run", *words)
+    added = ["callbacks=[{name: recorder, factor: 10.0}, returns]", "total_steps=80"]
+    assert main(["resume", str(run.path), *added]) == 0
+    assert [row.get("custom/episodes") for row in run.rows if row["step"] > 60] == [20.0]
+    assert [values["name"] for values in stored_config(run.path).callbacks] == ["returns", "recorder"]
+    run.resume("callbacks=[returns]", total_steps=100)
+    assert run.rows[-1]["custom/episodes"] == 40.0, "its state is resumed"
+    assert [entry["verdict"] for entry in json.loads((run.path / "meta.json").read_text())["resumed"]] == ["exact"] * 2
+    assert rows(run)[-1] == rows(whole)[-1]
+
+
+def test_resume_adds_no_callback_that_changes_the_run(tmp_path: Path) -> None:
+    run = train(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"^callbacks: meddler changes the learning rate .*: rlrun reset$"):
+        run.resume("callbacks=[meddler]", total_steps=80)
+    with pytest.raises(ConfigError, match=r"^callbacks=3: must be a list: callbacks=\[\{name: my_callback\}\]$"):
+        run.resume("callbacks=3", total_steps=80)
+    with pytest.raises(ConfigError, match="unknown name 'watchr'"):
+        run.resume("callbacks=[watchr]", total_steps=80)
+    run.resume(total_steps=80)
+    new = run.reset("callbacks=[meddler]", into=tmp_path / "new", total_steps=40)
+    assert [values["name"] for values in stored_config(new.path).callbacks] == ["meddler"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlrun.cli import settings
 from rlrun.cli.train import say_how_to_resume
-from rlrun.config import check, loggers
+from rlrun.config import check, loggers, resumable
 from rlrun.errors import ConfigError, printable
 
 USAGE = "rlrun resume RUN [total_steps=N] [into=NEW_DIR]"
@@ -20,6 +20,7 @@ Continues a run from its latest snapshot to the recorded number of steps, or to 
   device=cuda          change the device; other settings that may change: trainer.eval_every, logger, ...
   algo.learning_rate=1e-4  a new value of a number that may be scheduled, from the latest snapshot on
   logger=[console,csv] change where metrics go; loggers that send data elsewhere must be typed again
+  'callbacks=[{{name: my_callback}}]'  add callbacks that do not change the run
   cluster=local        run the shards of the run in processes of this machine; cluster=none: in one process
   into=NEW_DIR         continue in a new run; RUN may then be any snapshot, RUN/snapshots/<name>
   plugins=[package]    packages and files (./my_env.py) that the run was started with
@@ -29,6 +30,7 @@ Continues a run from its latest snapshot to the recorded number of steps, or to 
 RULES = {
     "total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.PATH, "plugins": settings.NAMES,
     loggers.SECTION: settings.LOGGERS, "cluster": settings.TEXT,
+    resumable.CALLBACKS: settings.CALLBACKS,
 }  # fmt: skip
 
 

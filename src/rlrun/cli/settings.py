@@ -36,6 +36,7 @@ TEXT = ValueRule("a text", _is_text)
 PATH = ValueRule("a path", _is_text)
 LOGGERS = ValueRule("a list: logger=[console,csv]", lambda value: isinstance(value, str | list))
 NAMES = ValueRule("a list: plugins=[my_package,./my_file.py]", _are_names)
+CALLBACKS = ValueRule("a list: callbacks=[{name: my_callback}]", lambda value: isinstance(value, list))
 
 
 def read(

@@ -29,6 +29,7 @@ FREE = (
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because a schedule says from which step on its values hold
 TOTAL_STEPS = "trainer.total_steps"
+CALLBACKS = "callbacks"  # those that a resume names are added; they must not change the run
 PLACES = ("run_dir", "resume", "plugins")  # settings of a command line, which a comparison of runs leaves out
 
 
@@ -40,9 +41,12 @@ def news(values: dict[str, object], words: Mapping[str, object]) -> dict[str, ob
 def folded(words: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
     """Returns the words of a resume, with all words about loggers combined into one, and all about the cluster.
 
-    values: the stored config. Raises ConfigError for names and settings that do not exist.
+    The callbacks become those of the run and those that the words add. values: the stored config. Raises ConfigError
+    for names and settings that do not exist.
     """
     rest = loggers.folded(words, values)
+    if CALLBACKS in rest:
+        rest[CALLBACKS] = [*_callbacks(values.get(CALLBACKS)), *added_callbacks(values, rest)]
     typed = {key: rest.pop(key) for key in [*rest] if key.partition(".")[0] == CLUSTER}
     if not typed:
         return rest
@@ -55,6 +59,28 @@ def folded(words: Mapping[str, object], values: Mapping[str, object]) -> dict[st
     return rest | tree
 
 
+def added_callbacks(values: Mapping[str, object], words: Mapping[str, object]) -> list[object]:
+    """Returns the callbacks in the words of a resume that the run does not have yet. values: the stored config."""
+    known = [_named(callback) for callback in _callbacks(values.get(CALLBACKS))]
+    return [callback for callback in _callbacks(words.get(CALLBACKS)) if _named(callback) not in known]
+
+
+def _callbacks(section: object) -> list[object]:
+    """Returns a list of callbacks. Raises ConfigError for anything else, as a stored config may hold."""
+    if section is None:
+        return []
+    if not isinstance(section, list):
+        raise ConfigError(f"{CALLBACKS}={dotted.show(section)}: must be a list: {CALLBACKS}=[{{name: my_callback}}]")
+    return section
+
+
+def _named(callback: object) -> object:
+    """Returns a callback in its long form, {name: my_callback}."""
+    if isinstance(callback, str):
+        return {"name": callback}
+    return callback
+
+
 def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str, Any]:
     """Returns a stored config with `words` (dotted key to value) applied.
 
@@ -63,7 +89,7 @@ def changed(values: dict[str, object], words: Mapping[str, object]) -> dict[str,
     values = copy.deepcopy(values)
     faults = []
     for key, value in words.items():
-        if key not in (*FREE, SCHEDULE):
+        if key not in (*FREE, SCHEDULE, CALLBACKS):
             why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
             if dotted.lookup(key, values) is dotted.ABSENT:
                 why = f"unknown key{check.nearest_key(key, values)}"
@@ -148,8 +174,8 @@ def setting(word: str) -> tuple[str, Any]:
 
 
 def word(key: str, value: object) -> str:
-    """Returns the word of a setting; `setting` parses it. A section is written as JSON, which is also YAML."""
-    if isinstance(value, dict):
+    """Returns the word of a setting; `setting` parses it. Sections and callbacks are JSON, which is also YAML."""
+    if isinstance(value, dict) or key == CALLBACKS:
         return f"{key}={json.dumps(value)}"
     return f"{key}={dotted.show(value)}"
 

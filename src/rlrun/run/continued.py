@@ -1,17 +1,18 @@
 """Reads the parts of a stored run that may be untrusted, and checks them before the run goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun.config.reach import reaches
-from rlrun.config.resumable import folded
+from rlrun.config.resumable import added_callbacks, folded
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config
 from rlrun.errors import ConfigError
 from rlrun.run.reschedule import rescheduled
 from rlrun.run.trained import stored_config
 from rlrun.run.untrusted import check_environment
+from rlrun.settings import registry
 from rlrun.telemetry.loggers import Loggers, stored_loggers
 
 FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")  # settings that name folders for demonstrations
@@ -36,6 +37,8 @@ def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed
     words = folded(typed_words, values)
     changes = rescheduled(values, words, step)
     config = stored_config(path, changes, typed)
+    first_new = len(config.callbacks) - len(added_callbacks(values, typed_words))
+    check_callbacks(config.callbacks[first_new:])
     loggers = stored_loggers(config.logger, typed_words, path)
     if typed:
         for logger in loggers.values():
@@ -44,6 +47,17 @@ def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed
         check_environment(config.env, words)
         check_folders(values, words)
     return Continued(config, loggers, words, changes)
+
+
+def check_callbacks(added: Iterable[Mapping[str, object]]) -> None:
+    """Raises ConfigError for a callback that a resume adds and that changes the run."""
+    faults = []
+    for values in added:
+        changes = registry.lookup("callback", str(values["name"])).changes
+        if changes is not None:
+            faults.append(f"callbacks: {values['name']} changes {changes}, so only a new run may have it: rlrun reset")
+    if faults:
+        raise ConfigError(*faults)
 
 
 def check_folders(values: Mapping[str, object], typed: Mapping[str, object]) -> None:

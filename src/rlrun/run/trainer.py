@@ -349,11 +349,19 @@ class Trainer:
             columns = (len(self.loop.objective.weights),)
         if any(np.shape(episode.returned) != columns for episode in self.loop.metrics.episodes):
             raise ValueError(f"the returns of its episodes must have the shape {columns}")
-        self.callbacks.load_state_dict({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
+        self.load_callbacks({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
         self.loop.set_parameters()
         self.called_for = len(self.loop.metrics.episodes)
         self.progress = _progress_adapter.validate_python(own["progress"])
         self.wall_s = float(clocks["wall_s"])
+
+    def load_callbacks(self, saved: dict[str, object]) -> None:
+        """Restores the callbacks. One of which nothing was saved, because the resume has added it, begins anew."""
+        missing, unknown = self.callbacks.load_state_dict(saved, strict=False)
+        known = {key.partition(".")[0] for key in saved}
+        wrong = [*unknown, *(key for key in missing if key.partition(".")[0] in known)]
+        if wrong:
+            raise ValueError(f"the state of its callbacks does not fit: {wrong[0]}")
 
 
 def learning_rate_name(path: str) -> str:
