@@ -4,6 +4,7 @@ import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.run import provenance
 from rlrun.run.assemble import build_loop
 
+REPOSITORY = Path(__file__).parents[1]
 Values = dict[str, Any]
 
 
@@ -81,6 +84,16 @@ def shared_compositions() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "_defaults", found)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_commit() -> Iterator[None]:
+    """Lets all runs that start in rlrun's repository share its commit, for which git is called four times."""
+    read = provenance.git_state
+    commit = cache(partial(read, REPOSITORY))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "git_state", lambda folder: commit() if folder == REPOSITORY else read(folder))
         yield
 
 
