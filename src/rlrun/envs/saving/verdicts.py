@@ -48,7 +48,7 @@ class Verdict:
     files: dict[str, str]  # path -> fingerprint from `_content`, of other imported files and of files in arguments
 
 
-_known: dict[str, Verdict] = {}  # verdicts of tests in this process, by `Verdict.about`
+_known: dict[str, Verdict] = {}  # verdicts that this process has kept or read, by `Verdict.about`
 _recalled: dict[str, Verdict] = {}  # those that stored runs brought along, which anyone may have written
 
 
@@ -105,6 +105,8 @@ def _valid(about: str | None, timeout_s: float, finds: Sequence[Callable[[str], 
         if found is None or found.about != about or not _holds(found):
             continue
         if found.gave_up_s is None or timeout_s <= found.gave_up_s:
+            if find is _read:
+                _known[about] = found
             return found
     return None
 
