@@ -146,7 +146,7 @@ def test_lagrangian_objective_sums_components_without_threshold() -> None:
 def test_lagrangian_bandit_converges_to_the_constrained_optimum(start: float, normalize: bool, transform: str) -> None:
     """Action x has the reward (x, -x^2). If the cost x^2 is at most 0.25, the best x is 0.5 and the multiplier is 1."""
     model = addon(initial_weights=[1.0, start], normalize=normalize, transform=transform, learning_rate=0.02)
-    for _ in range(3000):
+    for _ in range(1500):
         free, price = weights(model)
         x = min(free / (2 * price), 1.0)  # the best action for these weights
         collect(model, [x, -x * x])

@@ -31,7 +31,7 @@ def value_of_what_was_learned(build: Build, algo: str, **changes: Any) -> tuple[
     """Returns the critic's value and the probability of the better arm after many updates on one old rollout."""
     loop: Any = build(toy(algo, **{"algo.learning_rate": 0.02, "algo.minibatch_size": None}, **changes))
     rollout = old_bandit()
-    for _ in range(300):
+    for _ in range(150):
         loop.agent.update(rollout, loop.context())
     with torch.no_grad():
         best = loop.agent.policy(torch.ones(1, 4)).log_prob(torch.tensor([1])).exp().item()

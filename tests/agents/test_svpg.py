@@ -128,7 +128,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
         state = loop.agent.particles[0].optim.optim.flat.clone()
         for particle in loop.agent.particles:
             particle.optim.optim.flat.copy_(state)
-    train(loop, 150)
+    train(loop, 60)
     obs = torch.zeros(1, dtype=torch.int64)
     return {int(particle.policy(obs).logits.argmax()) for particle in loop.agent.particles}
 

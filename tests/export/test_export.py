@@ -60,7 +60,7 @@ CASES = {
 }  # fmt: skip
 BATCH, STEPS = 50, 20  # 1,000 observations
 ONNX = pytest.mark.skipif(not all(map(find_spec, EXTRAS["export"])), reason="needs pip install rlrun[export]")
-TORCH = {"sac", "ppo_lstm", "ppo_dict_masks", "sac_mixed"}  # every kind of input and output; the others are slow tests
+TORCH = {"ppo_lstm", "ppo_dict_masks", "sac_mixed"}  # every kind of input and output; the others are slow tests
 POLICIES = [
     *(pytest.param(case, "torch", marks=[] if case in TORCH else [pytest.mark.slow]) for case in CASES),
     *(pytest.param(case, "onnx", marks=[ONNX] if case == "ppo_lstm" else [ONNX, pytest.mark.slow]) for case in CASES),

@@ -35,8 +35,8 @@ def words(total: int, *own: str, eval_max_steps: int = 100) -> list[str]:
 
 OFF_POLICY = ["algo.loop.warmup_steps=200", "algo.loop.batch_size=16", "network.hidden=[16]"]
 QUICK = {
-    "ppo": words(8000, "algo=ppo", "env=CartPole", "algo.epochs=4", "algo.loop.rollout_steps=16"),
-    "sac": words(2000, "algo=sac", "env=InvertedPendulum", *OFF_POLICY, "algo.loop.updates_per_step=0.25"),
+    "ppo": words(4000, "algo=ppo", "env=CartPole", "algo.epochs=4", "algo.loop.rollout_steps=16"),
+    "sac": words(1200, "algo=sac", "env=InvertedPendulum", *OFF_POLICY, "algo.loop.updates_per_step=0.25"),
 }
 SLOW = {
     "dqn": words(10000, "algo=dqn", "env=CartPole", *OFF_POLICY, "algo.buffer.capacity=3000"),
@@ -130,7 +130,6 @@ def a_new_row(run: Path) -> Callable[[], bool]:
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_resume_after_kill_and_signals_equals_the_uninterrupted_run(name: str, tmp_path: Path) -> None:
     fork = partial(Fork, tmp_path)
-    resume: Callable[..., Process | Fork] = Process if name == "ppo" else fork
     alone, disturbed = tmp_path / "alone", tmp_path / "disturbed"
     undisturbed = fork("train", *RUNS[name], f"run_dir={alone}")
 
@@ -140,6 +139,7 @@ def test_resume_after_kill_and_signals_equals_the_uninterrupted_run(name: str, t
     assert not (disturbed / "summary.json").exists()
 
     for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        resume: Callable[..., Process | Fork] = Process if (name, number) == ("ppo", signal.SIGTERM) else fork
         process = resume("resume", str(disturbed))
         code, output = process.signal_when(number, a_new_row(disturbed))
         assert code == expected, output

@@ -35,7 +35,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
             "algo.loop.warmup_steps": 64, "algo.loop.updates_per_step": 1.0, "algo.loop.batch_size": 32,
             "env.num_envs": 2, "trainer.total_steps": 800,
         },
-        500,
+        250,
     ),
 }  # fmt: skip
 LEARNERS["ppo_composite"] = LEARNERS["ppo"]
