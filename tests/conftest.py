@@ -1,6 +1,7 @@
 """How tests are collected and marked; the fixtures are in shared_fixtures.py."""
 
 import gc
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Loads the fixtures, unless this process only distributes tests to workers: then it needs no torch."""
     if config.getoption("dist", "no") == "no":
         config.pluginmanager.import_plugin("shared_fixtures")
+        for logger in logging.root.manager.loggerDict.values():
+            if isinstance(logger, logging.Logger):
+                logger.propagate = True  # pytest adds a handler to each of torch's 40 that do not, six times a test
 
 
 @pytest.hookimpl(wrapper=True)
