@@ -76,6 +76,8 @@ OF_FAMILIES = (
     "q_learning", "r2d2", "recurrent_sac", "sac", "sac_from_data", "svpg", "thompson", "tqc", "vpg",
 )  # fmt: skip
 BY_FAMILY = by_default(OF_FAMILIES)
+# For tests of what a run keeps: variants whose parts hold nothing but weights are tested with `-m full`.
+BY_STATE = by_default((*WITH_OWN_CLASS, *OF_FAMILIES, "diayn"))
 # For tests of what the engine guarantees of any kernel: one algorithm of each loop.
 OF_LOOPS = ("a2c", "cem", "iql", "maml", "muzero", "ppo_demos", "r2d2", "sac_from_data", "vpg")
 BY_LOOP = by_default(OF_LOOPS)

@@ -1,7 +1,8 @@
 """Guarantees of every algorithm. A new file in conf/algo is tested without further changes.
 
 A variant is a YAML file that adds no class. By default it is tested for the keys in which it differs, and by a run that
-learns, resumes and equals its recording. `-m full` tests every guarantee with every variant.
+learns, equals its recording and, if its parts hold more than weights, resumes. `-m full` tests every guarantee with
+every variant.
 """
 
 import copy
@@ -19,8 +20,10 @@ from torch._dynamo.backends.debugging import aot_eager
 from toys import (
     ALGOS,
     BY_CLASS,
+    BY_FAMILY,
     BY_LOOP,
     BY_PART,
+    BY_STATE,
     CONTEXTUAL,
     MULTI_ARMED,
     NO_WEIGHTS,
@@ -451,7 +454,7 @@ def field_type(algo: str, key: str) -> Any:
     return get_type_hints(known[path][0].Config, include_extras=True).get(name, Any)
 
 
-@pytest.mark.parametrize("algo", BY_PART)
+@pytest.mark.parametrize("algo", BY_STATE)
 def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, build: Build) -> None:
     loop = train(build(toy(algo)), 1)
     for _ in range(5):  # into the middle of an episode or a generation
@@ -461,7 +464,7 @@ def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, buil
     assert (loop.steps, loop.updates, loop.metrics.episodes) == (other.steps, other.updates, other.metrics.episodes)
 
 
-@pytest.mark.parametrize("algo", [one for one in BY_CLASS if one.values[0] in LEARNERS])
+@pytest.mark.parametrize("algo", [one for one in BY_FAMILY if one.values[0] in LEARNERS])
 def test_equal_seeds_give_equal_runs_and_other_seeds_others(algo: str, build: Build) -> None:
     first, same, other = (weights(train(build(toy(algo, seed=seed)), 2)) for seed in (5, 5, 6))
     assert equal(first, same)
