@@ -202,6 +202,7 @@ def test_subclass_of_sac_learns_mixed_actions_with_its_own_methods(
     q, log_prob = agent.actor_q(batch, noise)
     assert log_prob.shape == (5, 2)
     torch.testing.assert_close(2 * agent.actor_loss(batch, q, log_prob), SAC.actor_loss(agent, batch, q, log_prob))
+    assert super(Halved, agent).evaluate.__func__ is MixedSAC.evaluate
     box: Any = build(toy("sac")).agent
     assert type(box) is cls and type(plain) is MixedSAC
 

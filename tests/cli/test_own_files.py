@@ -216,6 +216,7 @@ def test_keys_of_a_file_are_shown_as_its_own(workplace: Path, capsys: Any) -> No
     lines = shown(capsys)
     assert "algo.loop.episodes 1 file_algo.py episodes per member of the population and generation" in lines
     assert "algo.population 4 file_algo.py steps tried per generation" in lines
+    assert "algo.name file_climber file_algo.py" in lines
 
 
 def test_sizes_of_a_run_with_a_file_are_estimated(workplace: Path, capsys: Any, monkeypatch: Any) -> None:

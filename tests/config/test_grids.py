@@ -99,6 +99,11 @@ def test_algorithm_has_choices_of_its_own() -> None:
     assert (ppo.values["preset"], sac.values["preset"]) == (None, "sac-Pendulum")
 
 
+def test_algorithm_may_lack_a_key_that_its_preset_sets() -> None:
+    ppo, _ = grid("~ppo.algo.schedule.learning_rate")
+    assert ppo.words[-1] == "~algo.schedule.learning_rate" and ppo.values["algo"]["schedule"] == {}
+
+
 def test_algorithms_may_be_listed_in_the_other_forms_of_a_choice() -> None:
     found = jobs(["algo=choice(ppo,'sac')", "env=Pendulum", "ppo.seed=4"], multirun=True)
     assert [job.values["seed"] for job in found] == [4, 0]
@@ -122,6 +127,8 @@ def test_job_records_typed_plugins_and_files_with_several_parts() -> None:
     assert found == [["./file_both.py", "./file_spo.py"], ["./file_both.py"], ["./file_both.py"]]
     words = ["algo=./file_both.py,ppo", "env=Pendulum", "ppo.network=file_wide"]
     assert [job.values["plugins"] for job in jobs(words, multirun=True)] == [["./file_both.py"]] * 2
+    words = ["algo=./file_spo.py,ppo", "env=Pendulum", "plugins=[./file_net.py]"]
+    assert jobs(words, multirun=True)[1].values["plugins"] == ["./file_net.py"], "it may register more when imported"
     (_, ppo) = jobs(["algo=./file_spo.py,ppo", "env=Pendulum"], multirun=True)
     assert ppo.values["plugins"] == [] and ppo.words == ["algo=ppo", "env=Pendulum"]
 
@@ -130,8 +137,9 @@ def test_job_records_typed_plugins_and_files_with_several_parts() -> None:
     ("word", "line"),
     [
         ("sca.algo.gamma=0.3", "sca.algo.gamma=0.3: sca is not trained here, only ppo and sac; did you mean sac?"),
-        ("a2c.algo.gamma=0.3", "a2c.algo.gamma=0.3: a2c is not trained here, only ppo and sac"),
-        ("a2c.gamma=0.3", "a2c.gamma=0.3: a2c is not trained here, only ppo and sac"),
+        ("a2c.algo.gamma=0.3", "a2c.algo.gamma=0.3: a2c is not trained here, only ppo and sac\n"),
+        ("spac.env.num_envs=3", "spac.env.num_envs=3: spac is not trained here, only ppo and sac; did you mean sac?"),
+        ("a2c.gamma=0.3", "a2c.gamma=0.3: a2c is not trained here, only ppo and sac\n"),
         ("sac.algo.gama=0.3", "algo.gama: unknown key; did you mean algo.gamma? (algo=sac algo.gama=0.3)"),
         ("ppo.algo.tau=0.3", "algo.tau: unknown key (algo=ppo algo.tau=0.3)"),
         ("sac.gamma=0.3", "gamma: unknown key; did you mean algo.gamma? (algo=sac gamma=0.3)"),
@@ -139,11 +147,13 @@ def test_job_records_typed_plugins_and_files_with_several_parts() -> None:
         ("ppo.algo=sac", "ppo.algo=sac: algo is a setting of all jobs; add sac to algo=..."),
         ("ppo.submit=local", "submit=local: where a run is started is a setting of"),
         ("rollout.steps=0.3", "rollout.steps: unknown key"),
+        ("env.env=3", "env.env: unknown key"),
+        ("wandb.name=mine", "wandb.name: unknown key"),
     ],
 )
 def test_setting_that_no_job_can_have_is_one_line(word: str, line: str) -> None:
     (fault,) = faults(*PAIR, word)
-    assert fault.startswith(line) and "\n" not in fault
+    assert f"{fault}\n".startswith(line) and "\n" not in fault
 
 
 @pytest.mark.parametrize(
@@ -171,6 +181,6 @@ def test_single_run_and_sweep_have_no_settings_of_one_algorithm(
 @pytest.mark.usefixtures("files")
 def test_single_run_reads_no_file_for_one_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
     """The words of a stored sweep are composed like those of a single run."""
-    assert faults("algo=ppo", "env=NoSuchThing-v0", "x.network=./none.py", multirun=False)[0] == (
-        "x.network=./none.py: x is not trained here, only ppo"
-    )
+    for name, line in (("x", "x is not trained here, only ppo"), ("ppo", "names an algorithm, as only a grid does")):
+        word = f"{name}.network=./none.py"
+        assert faults("algo=ppo", "env=NoSuchThing-v0", word, multirun=False)[0].startswith(f"{word}: {line}")

@@ -88,12 +88,19 @@ def test_subclass_without_yaml_has_the_settings_and_the_presets_of_its_base(name
         assert job.values["algo"] == base.values["algo"] | {"name": name, "penalty": 0.5}
 
 
-@pytest.mark.parametrize("base", ["mine_ppo.PPO", "object"])
+@pytest.mark.parametrize("base", ["mine_ppo.PPO", "object", "Mine"])
 def test_subclass_without_yaml_of_a_class_without_settings_is_refused(base: str, tmp_path: Path) -> None:
-    """The bases are a class of another file of the user and none."""
+    """The bases are a class of another file of the user, none, and one that the file does not import by its name."""
     (tmp_path / "mine.py").write_text(f"import mine_ppo\n{CLASS.replace('(SAC)', f'({base})')}")
     with pytest.raises(ConfigError, match="needs an inner class Config"):
         jobs([f"algo={tmp_path / 'mine.py'}", "env=Pendulum"])
+
+
+def test_subclass_that_chooses_its_loop_has_settings_of_its_own(tmp_path: Path) -> None:
+    own = "    loop = {'name': 'onpolicy', 'rollout_steps': 7}\n    class Config:\n        size: int = 3"
+    (tmp_path / "mine.py").write_text(CLASS.replace("    pass", own))
+    [job] = jobs([f"algo={tmp_path / 'mine.py'}", "env=Pendulum"])
+    assert job.values["algo"]["size"] == 3 and "gamma" not in job.values["algo"]
 
 
 def test_subclass_of_a_class_without_yaml_has_the_settings_of_the_next_base(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def _of_train(current: str, typed: Sequence[str]) -> Iterator[str]:
         yield from (f"{algo}.{word}" for word in _settings(rest, [*others, f"algo={algo}"]))
         return
     yield from _settings(current, typed)
-    if len(algos) > 1 and "=" not in current:
+    if len(algos) > 1:
         yield from _starting(current, [f"{algo}." for algo in algos])
 
 

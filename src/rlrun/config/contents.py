@@ -162,10 +162,10 @@ class Contents:
             algo = name.removesuffix(f"-{sources.env_id(file)}")
             if algo != name and f"{algo}-{alias}" in presets:
                 return f"{algo}-{alias}"
-        place, colon, env = name.rpartition(":")
+        place, _, env = name.rpartition(":")
         for algo in sources.options("algo", self.folders):
             short = f"{algo}-{env}"
-            if colon and place.startswith(f"{algo}-") and self.of_user(f"preset/{short}"):
+            if place.startswith(f"{algo}-") and self.of_user(f"preset/{short}"):
                 return short
         derived = self._derived(name)
         if derived is None:

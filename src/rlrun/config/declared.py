@@ -224,6 +224,7 @@ def meanings(file: Path) -> dict[str, str]:
             rest = line[setting.end_col_offset or 0 :].decode()
             found[prefix + _key(setting)] = rest.partition("#")[2].strip()
         if part.group == "algo":
+            found["algo.name"] = ""
             for section in CHOSEN_PARTS:
                 found |= {f"algo.{section}.{key}": "" for key in _keys_of(part.node, section)}
     return found
@@ -305,7 +306,7 @@ def _imported(name: str, file: Path) -> str:
                 full = alias.name
                 if isinstance(line, ast.ImportFrom):
                     full = f"{line.module}.{alias.name}"
-                if first == alias.asname or (first == alias.name and isinstance(line, ast.ImportFrom)):
+                if first == (alias.asname or alias.name):
                     return full + dot + rest
     return name
 

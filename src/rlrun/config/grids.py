@@ -3,12 +3,14 @@
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from rlrun.config import sources
 from rlrun.config.compose import Composer
 from rlrun.errors import ConfigError, nearest
 
 OWN = re.compile(r"(?P<sign>[+~]*)(?P<algo>[\w-]+)\.(?P<rest>.+)", re.DOTALL)
+SECTIONS = ("algo", "env", "network", "trainer")  # which the settings of an algorithm begin with
 OF_ALL = ("algo", "plugins")  # keys that no single algorithm has for itself
 
 
@@ -68,13 +70,13 @@ def combined(composer: Composer, shared: Sequence[str], own: dict[str, list[str]
 def _of_algorithm(text: str, composer: Composer) -> re.Match[str] | None:
     """Returns the parts of a word that begins with the name of an algorithm, or None for another word.
 
-    A word that begins with an unknown name, followed by a section or group, counts too.
+    A word that begins with an unknown name before a section, as `pp.algo.gamma=0.9` does, counts too.
     """
     found = OWN.fullmatch(text)
     if found is None or _is_section(found["algo"]):
         return None
     first = re.split("[.=]", found["rest"])[0]
-    if _is_section(first) or found["algo"] in sources.options("algo", composer.folders):
+    if first in SECTIONS or found["algo"] in sources.options("algo", composer.folders):
         return found
     return None
 
@@ -90,7 +92,12 @@ def _trained(words: Sequence[str], composer: Composer) -> list[str]:
 
 def _is_section(name: str) -> bool:
     """Returns whether a config has a section or a group of this name."""
-    return name in sources.content(sources.CONF / "train.yaml") or name in sources.groups([sources.CONF])
+    return name in _sections()
+
+
+@cache
+def _sections() -> set[str]:
+    return {*sources.content(sources.CONF / "train.yaml"), *sources.groups([sources.CONF])}
 
 
 def _untrained(text: str, name: str, trained: Sequence[str], composer: Composer) -> str:
