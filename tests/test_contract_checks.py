@@ -65,6 +65,16 @@ ALGO = {
         "        obs.mul_(0.5)\n        dist = self.policy(obs)\n        if",
         "act changes its observations or its carry in place",
     ),
+    "the distribution of another policy": (
+        "        dist: Distribution = self.policy(obs)\n",
+        "        dist: Distribution = self.policy(obs)\n        dist.logits = -dist.logits\n",
+        "action_distribution has another mode than the action of act",
+    ),
+    "one value for all observations": (
+        "        value: Tensor = self.critic(obs)\n        return value\n",
+        "        value: Tensor = self.critic(obs)\n        return value[:1]\n",
+        "state_values returns 1 values for 2 environments",
+    ),
     "an error": (RETURN, "        raise KeyError('reward')\n", "KeyError: 'reward' in file_own, line"),
 }
 

@@ -157,6 +157,12 @@ def test_missing_value_is_named_with_what_there_is(algo: str, line: str) -> None
         policy.value(np.zeros(4))
 
 
+def test_missing_q_is_named_before_a_missing_action() -> None:
+    policy, _ = built("algo=ppo", *PENDULUM)
+    with pytest.raises(ConfigError, match=r"^algo=ppo has no q; it has value\(obs\) and distribution\(obs\)$"):
+        policy.q(OBS)
+
+
 @pytest.fixture(autouse=True)
 def unchanged_random_numbers() -> Iterator[None]:
     """No estimate draws a global random number."""

@@ -35,7 +35,10 @@ class RunView:
         raise NotImplementedError
 
     def make_env(self, num_envs: int | None = None, render_mode: str | None = None) -> gym.Env | gym.vector.VectorEnv:
-        """Returns new environments of the run, as `Run.make_env` does."""
+        """Returns new environments of the run, as `Run.make_env` does.
+
+        Numbers that they log with `rlrun.log` become metrics of the run.
+        """
         raise NotImplementedError
 
     def replay(self) -> dict[str, np.ndarray]:

@@ -123,8 +123,8 @@ class Policy:
         """Returns V(s): a number for one observation, [batch] for a batch; [..., columns] for reward vectors.
 
         This method, `q` and `distribution` take observations as `act` does. They change nothing: the state of a
-        recurrent network is that before `obs`, so call them before `act(obs)`. With `env.normalize.reward`, values are
-        in the units of the normalised rewards. Raises ConfigError if the agent estimates no such values.
+        recurrent network is that before `obs`, so call them before `act(obs)`. With `env.normalize=reward`, values
+        are in the units of the normalised rewards. Raises ConfigError if the agent estimates no such values.
         """
         seen, carry, is_single = self._seen(obs)
         value = self.agent.state_values(seen)
@@ -142,6 +142,8 @@ class Policy:
         that predicts a distribution of returns gives its mean. Further as in `value`.
         """
         seen, carry, is_single = self._seen(obs)
+        if type(self.agent).action_values is Agent.action_values:
+            raise self._lacks("q", seen, carry)
         is_discrete = isinstance(self.action_space, spaces.Discrete)
         if action is None and not is_discrete:
             raise ValueError(f"q(obs) needs Discrete actions, not {self.action_space}; call q(obs, action)")

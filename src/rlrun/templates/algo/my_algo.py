@@ -13,6 +13,7 @@ from rlrun.buffers.consecutive import continues
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
+from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import masked_mean, standardise
 from rlrun.functional.returns import gae
 from rlrun.nested import flat
@@ -86,3 +87,13 @@ class MyAlgo(Agent):
             "loss/critic": critic_loss.detach(),
             "loss/entropy": entropy.detach(),
         }
+
+    def state_values(self, obs: Obs) -> Tensor:
+        """Returns what `policy.value(obs)` of a trained run shows, [batch]."""
+        value: Tensor = self.critic(obs)
+        return value
+
+    def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
+        """Returns what `policy.distribution(obs)` of a trained run shows."""
+        dist: Distribution = self.policy(obs)
+        return dist
