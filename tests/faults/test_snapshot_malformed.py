@@ -11,11 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stores
+from rows.processes import aside
 
 from rlrun.errors import SnapshotError
 from rlrun.snapshot import segments
@@ -118,9 +120,7 @@ class ControlWatch:
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     report = tmp_path_factory.mktemp("malformed") / "report.json"
-    places = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(segments.__file__).parents[2])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, __file__, str(report)], env=environment, check=True, timeout=300)
+    aside(partial(child, str(report)))
     found: dict[str, Any] = json.loads(report.read_text())
     found["cases"] = found["results"][1:-1]
     return found
@@ -160,7 +160,3 @@ def test_malformed_snapshots_take_little_memory(judged: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_malformed_snapshots_are_refused_quickly(judged: dict[str, Any]) -> None:
     assert [(one["name"], one["seconds"]) for one in judged["cases"] if one["seconds"] > SECONDS] == []
-
-
-if __name__ == "__main__":
-    child(sys.argv[1])

@@ -135,7 +135,7 @@ OPTIONAL = ("msvcrt", "dill", "charset_normalizer", "brotli", "zstandard", "h5py
             "triton", "cv2", "wandb", "lz4", "simplejson", "colorama", "curl_cffi", "numba")  # fmt: skip
 
 
-COMMANDS = [("eval", ".", "episodes=1"), ("train", "algo=ppo", "env=CartPole", *SMALL)]
+COMMANDS = [("eval", ".", "episodes=1"), ("train", "algo=ppo", "env=CartPole", *SMALL, "env.backend=async")]
 LONGER = [("resume", ".", "total_steps=40"), ("report", "."), ("status", "."), ("doctor",), ("list", "algo"),
           ("show", "algo=sac")]  # fmt: skip
 LONGER = [pytest.param(words, marks=pytest.mark.slow) for words in LONGER]
@@ -167,9 +167,8 @@ def test_nothing_is_imported_from_the_current_folder(run: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("words", [
     ("algo=ppo", "env=InvertedPendulum", *SMALL),  # whose renderer asks a Python of its own for a version
-    ("algo=ppo", "env=CartPole", *SMALL, "env.backend=async"),
     pytest.param(("algo=ppo", "env=CartPole", *SMALL, "trainer.engine=compile"), marks=pytest.mark.slow),
-], ids=["mujoco", "async", "compile"])  # fmt: skip
+], ids=["mujoco", "compile"])  # fmt: skip
 def test_programs_that_libraries_start_import_nothing_from_the_current_folder(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
