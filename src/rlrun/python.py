@@ -112,7 +112,9 @@ class Run:
         """Returns a new environment with the id, the arguments and the wrappers of the run, as in its evaluations.
 
         num_envs: the number of environments of a gymnasium.vector.VectorEnv; None: a single gymnasium.Env.
-        env, plugins: as in `load`. Raises ConfigError.
+        env, plugins: as in `load`. Observations may be float64, which policies take too, although they are float32 in
+        `policy.observation_space`. Raises ConfigError, also for an environment that only exists as a simulator of
+        tensors.
         """
         registry.load(plugins)
         with trained.passed_again(self.path, env):

@@ -24,6 +24,7 @@ from rlrun.datasets.demonstrations import write
 from rlrun.envs.builtin import tables
 from rlrun.envs.making.downloads import cached
 from rlrun.errors import ConfigError
+from rlrun.python import Run
 from rlrun.run.data import check_stored_data, check_stored_sources, data_changes, data_digests
 
 Build = Callable[..., Loop]
@@ -136,6 +137,16 @@ def test_a_run_is_not_branched_or_evaluated_on_another_table(run: Path, capsys: 
         assert command(*words) == 2
         one_line(capsys, "env.kwargs.path=my.csv: has changed since the run read it")
     assert not Path("other").exists()
+
+
+def test_environments_of_a_run_are_not_made_from_another_table(run: Path) -> None:
+    one: Any = Run(run).make_env(num_envs=2)
+    assert one.reset(seed=0)[0].shape[0] == 2
+    with pytest.raises(ConfigError, match=r"has no single environments, only a simulator for all; set num_envs=1$"):
+        Run(run).make_env()
+    table(Path("my.csv"), ROWS[::-1])
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.path=my\.csv: has changed since the run read it"):
+        Run(run).make_env(num_envs=2)
 
 
 def test_a_run_is_resumed_on_the_same_table(run: Path) -> None:

@@ -107,7 +107,9 @@ def test_copies_in_a_callback_equal_what_is_stored(tmp_path: Path) -> None:
     action = policy.act(obs)
     assert np.array_equal(copy.act(obs), action)
     assert np.array_equal(copy.q(obs, action), policy.q(obs, action))
-    assert not np.array_equal(copy.act(obs, explore=True), action)
+    explored = copy.act(obs, explore=True)
+    assert not np.array_equal(explored, action)
+    assert not np.array_equal(explored, policy.act(obs, explore=True)), "its random numbers are not those of the run"
     replay = run.replay()
     assert replay.keys() == live.keys() >= {"obs", "action", "reward", "terminated", "truncated", "next_obs", "weight"}
     for name, values in replay.items():
