@@ -8,11 +8,13 @@ from rlrun import dotted
 from rlrun.config import check, foreign_words, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import jobs
+from rlrun.errors import ConfigError
 
 # library and algorithm; algorithm and environment here; the option as their source spells it -> the key here.
 # Read from stable_baselines3/*/*.py and common/{env_util,policies,callbacks}.py at e05d2dbe6e, rl-baselines3-zoo's
 # hyperparams/*.yml and train.py at 22e3ff2450, cleanrl/*.py at fe8d8a03c4, and RLlib's algorithm_config.py, ppo.py,
-# dqn.py, sac.py and impala.py (2.x; rollout workers are those of 2.3, env runners of 2.40).
+# dqn.py, sac.py and impala.py (2.x; rollout workers are those of 2.3, env runners of 2.40). Those of Pyrado, PyTorchRL,
+# GenRL and MetaRL are from the signatures of their algorithms, storages and trainers, and from PyTorchRL's conf.yaml.
 OPTIONS = {
     ("SB3 PPO", "ppo"): {
         "n_steps": "algo.loop.rollout_steps",
@@ -174,6 +176,102 @@ OPTIONS = {
         "opt_type": "algo.optimizer",
         "env_config": "env.kwargs",
     },
+    ("Pyrado A2C", "a2c"): {"std_init": "algo.init_std", "vfcn_coeff": "algo.value_coef", "min_steps": "algo.loop"},
+    ("Pyrado PPO", "ppo_critic_first"): {
+        "max_iter": "trainer.total_steps",
+        "eps_clip": "algo.clip_range",
+        "num_epoch": "algo.epochs",
+        "lamda": "algo.advantage.gae_lambda",
+        "standardize_adv": "algo.advantage.normalize",
+        "lr_scheduler": "algo.schedule",
+    },
+    ("Pyrado DQL", "dqn"): {
+        "eps_init": "algo.epsilon.start",
+        "eps_schedule_gamma": "algo.epsilon",
+        "num_init_memory_steps": "algo.loop.warmup_steps",
+        "num_updates_per_step": "algo.loop.updates_per_step",
+        "target_update_intvl": "algo.target_every",
+        "use_trained_policy_for_refill": "algo.loop.refill_policy",
+        "eval_intvl": "trainer.eval_every",
+    },
+    ("Pyrado SAC", "sac"): {
+        "ent_coeff_init": "algo.entropy.initial_alpha",
+        "learn_ent_coeff": "algo.entropy",
+        "standardize_rew": "algo.buffer.standardize_reward",
+        "rew_scale": "algo.buffer.reward_scale",
+        "tau": "algo.tau",
+        "min_rollouts": "algo.loop",
+    },
+    ("PyTorchRL PPO", "ppo"): {
+        "num_env_steps": "trainer.total_steps",
+        "num_env_processes": "env.num_envs",
+        "max_time": "trainer.stop_when.hours",
+        "eps": "algo.optimizer_eps",
+        "num_mini_batch": "algo.num_minibatches",
+        "ppo_epoch": "algo.epochs",
+        "value_loss_coef": "algo.value_coef",
+        "use_clipped_value_loss": "algo.clip_value",
+        "entropy_coef": "algo.entropy.ent_coef",
+        "test_every": "trainer.eval_every",
+        "num_test_episodes": "trainer.eval_episodes",
+        "save_interval": "trainer.snapshot_every",
+        "log_dir": "run_dir",
+        "nn": "network",
+    },
+    ("PyTorchRL SAC", "sac"): {
+        "lr_q": "algo.critic_learning_rate",
+        "lr_pi": "algo.actor_learning_rate",
+        "lr_alpha": "algo.entropy.learning_rate",
+        "mini_batch_size": "algo.loop.batch_size",
+        "num_updates": "algo.loop.updates_per_step",
+        "start_steps": "algo.loop.warmup_steps",
+    },
+    ("GenRL DQN", "dqn"): {
+        "replay_size": "algo.buffer.capacity",
+        "buffer_type": "algo.buffer",
+        "max_epsilon": "algo.epsilon.start",
+        "min_epsilon": "algo.epsilon.end",
+        "epsilon_decay": "algo.epsilon",
+        "value_layers": "network.critic",
+        "update_interval": "algo.loop.update_every",
+        "max_timesteps": "trainer.total_steps",
+        "max_ep_len": "env.max_episode_steps",
+        "evaluate_episodes": "trainer.eval_episodes",
+        "log_mode": "logger",
+        "load_model": "init_from",
+        "load_weights": "init_from",
+        "load_hyperparams": "preset",
+        "parallel": "env.backend",
+        "framestack": "env.wrappers",
+    },
+    ("GenRL PPO1", "ppo1"): {
+        "lr_policy": "algo.learning_rate",
+        "lr_value": "algo.critic_update.learning_rate",
+        "policy_layers": "network.actor",
+        "rollout_size": "algo.loop.rollout_steps",
+        "value_coeff": "algo.value_coef",
+        "shared_layers": "algo.critic_update",
+    },
+    ("GenRL SAC", "sac"): {"entropy_tuning": "algo.entropy", "lr_policy": "algo.actor_learning_rate"},
+    ("GenRL classical", "dyna_q"): {"plan_n_steps": "algo.planning_steps", "evaluate_frequency": "trainer.eval_every"},
+    ("MetaRL CEM", "cem"): {
+        "n_samples": "algo.population",
+        "best_frac": "algo.elite_fraction",
+        "discount": "algo.loop.gamma",
+        "max_path_length": "env.max_episode_steps",
+    },
+    ("MetaRL off-policy", "td3"): {
+        "discount": "algo.gamma",
+        "steps_per_epoch": "trainer.eval_every",
+        "rollout_batch_size": "algo.loop",
+        "min_buffer_size": "algo.loop.start_update",
+        "buffer_batch_size": "algo.loop.batch_size",
+        "n_train_steps": "algo.loop.updates_per_step",
+        "max_eval_path_length": "trainer.eval_max_steps",
+        "qf_lr": "algo.critic_learning_rate",
+        "use_target": "algo.target_every",
+    },
+    ("W&B in CleanRL and RL Zoo", "ppo"): {"track": "logger", "wandb": "logger", "wandb_project_name": "logger"},
 }
 # together they have every key of the table; other algorithms are tried only if a key is missing
 MOST_KEYS = ("ppo_composite", "ppo_critic_first", "redq", "ddpg", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg",
@@ -211,8 +309,9 @@ def test_every_suggested_key_exists_for_some_algorithm():
     names = foreign_words.KEYS | foreign_words.EARLIER
     suggested = {candidate.partition(" ")[0] for found in names.values() for candidate in found}
     missing = suggested - keys_of("dqn", "Pong")
-    hindsight = jobs(["algo=dqn", "env=BitFlip", "algo.buffer=hindsight"])[0].values
-    missing -= {path for path, _ in dotted.leaves(hindsight)}
+    for part in ("buffer=hindsight", "epsilon=exponential", "epsilon=random_start", "loop=offpolicy_episodes"):
+        values = jobs(["algo=dqn", "env=BitFlip", f"algo.{part}"])[0].values
+        missing -= {path for path, _ in dotted.leaves(values)}
     for algo in dict.fromkeys([*MOST_KEYS, *sources.options("algo", sources.folders())]):
         if missing:
             missing -= keys_of(algo, "CartPole")
@@ -250,6 +349,18 @@ def test_every_suggested_key_exists_for_some_algorithm():
         ("ddpg", "algo.noise_theta", "; did you mean algo.noise.theta or algo.noise (ou has it)?"),
         ("ppo", "algo.noise_std", "; did you mean algo.noise (gaussian and ou have it)?"),
         ("svpg", "algo.particle.noise_std", "; did you mean algo.particle.noise (gaussian and ou have it)?"),
+        ("sac", "tau", "; did you mean algo.tau (weight of the new weights; 1 minus the tau of Pyrado)?"),
+        ("ppo", "vfcn_coeff", "; did you mean algo.value_coef (of half the squared error too)?"),
+        ("ppo", "value_coeff", "; did you mean algo.value_coef (of half the squared error; twice that of GenRL)?"),
+        ("ppo", "max_time", "; did you mean trainer.stop_when.hours (in hours, not seconds)?"),
+        ("ppo", "reward_scale", "; it corresponds to algo.buffer.reward_scale, which this algorithm does not have"),
+        ("ppo", "track", "; did you mean logger (a list: logger=[console,wandb])?"),
+        (
+            "ppo",
+            "capture_video",
+            "; rlrun has no videos of training; `rlrun eval RUN video=true` films how a run acts",
+        ),
+        ("sac", "render", "; rlrun has no window during training; `rlrun watch RUN` shows how a run acts now"),
         ("dqn", "train-freq", check.nearest_key("train_freq", tree("dqn"))),
     ],
 )
@@ -259,3 +370,19 @@ def test_options_without_a_key_are_explained(algo, word, line):
 
 def test_foreign_words_suggest_no_key_by_chance():
     assert check.nearest_key("algo.zwidth", tree("sac")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("dql", "dqn"), ("ddqn", "double_dqn"), ("categorical_dqn", "c51"), ("cmaes", "cma_es"), ("reinforce", "vpg")],
+)
+def test_names_of_algorithms_elsewhere_lead_to_those_here(name, own):
+    with pytest.raises(ConfigError) as error:
+        jobs([f"algo={name}", "env=CartPole"])
+    assert f"algo={name}: unknown name; did you mean {own}?" in str(error.value)
+
+
+def test_algorithms_suggested_for_other_names_exist():
+    known = set(sources.options("algo", sources.folders()))
+    assert {own.split()[0] for own in foreign_words.PARTS["algo"].values()} <= known
+    assert not known & set(foreign_words.PARTS["algo"])

@@ -1,4 +1,6 @@
-"""Option names of Stable-Baselines3, RL Zoo, CleanRL, RLlib and Hydra, and the keys of rlrun with the same meaning.
+"""Option names of other libraries, and the keys of rlrun with the same meaning.
+
+The libraries are Stable-Baselines3, RL Zoo, CleanRL, RLlib, Pyrado, PyTorchRL, GenRL, MetaRL and Hydra.
 
 `KEYS` lists the candidate keys for each name, most likely first, and `EARLIER` those for names that rlrun had before.
 Only keys in the composed config are suggested, so the suggestion depends on the algorithm. A note in brackets says how
@@ -24,6 +26,7 @@ NETWORK = ("network.hidden", "network.activation")
 WARMUP = ("algo.loop.warmup_steps",)
 GRAD_NORM = ("algo.max_grad_norm",)
 VALUE_COEF = ("algo.value_coef (of half the squared error, as in CleanRL; twice that of Stable-Baselines3 and RLlib)",)
+SAME_VALUE_COEF = ("algo.value_coef (of half the squared error too)",)
 CLIP_VALUE = ("algo.clip_value",)
 ENVS = ("env.num_envs",)
 WORKERS = ("env.num_envs (all environments: workers times environments of each)",)
@@ -40,7 +43,26 @@ RHO_CLIP = ("algo.advantage.rho_clip", "algo.advantage (vtrace has it)")
 
 CRITIC = ("algo.critic_update (shared: one torso)",)
 NORMALIZE = ("env.normalize (none, obs, reward or both)",)
+ITERATIONS = ("trainer.total_steps (in environment steps, not iterations)",)
+UPDATES_OF_ITERATION = (
+    "algo.loop.updates_per_iteration",
+    "algo.loop.updates_per_step (per environment step, not per iteration)",
+)
+EPISODES_OF_ROLLOUT = ("algo.loop.min_rollouts", "algo.loop (episodes and offpolicy_episodes have it)")
+INITIAL_ALPHA = ("algo.entropy.initial_alpha",)
+LEARNED_ALPHA = ("algo.entropy (auto or fixed)",)
+ACTOR_RATE = ("algo.actor_learning_rate", "algo.learning_rate")
+CRITIC_RATE = (
+    "algo.critic_learning_rate",
+    "algo.critic_update.learning_rate",
+    "algo.critic_update (first and split have a learning rate of the critic)",
+    "algo.learning_rate",
+)
+WEIGHTS = ("init_from (a run, or a file of weights)",)
+FOLDER = ("run_dir",)
+WANDB = ("logger (a list: logger=[console,wandb])",)
 DEVICE = ("device (cpu or cuda)",)
+NO_TRAINING_WINDOW = "no window during training; `rlrun watch RUN` shows how a run acts now"
 NO_PENALTY = "no penalty on the divergence; algo.target_kl stops the epochs of an update"
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -76,9 +98,14 @@ KEYS: dict[str, tuple[str, ...]] = {
     "num_gpus": DEVICE,
     "num_threads": ("trainer.threads",),
     "exp_name": ("name",),
-    "log_folder": ("run_dir",),
+    "log_folder": FOLDER,
     "trained_agent": ("init_from",),
     "tensorboard_log": ("logger (a list: logger=[console,tensorboard])",),
+    "track": WANDB,
+    "wandb": WANDB,
+    "wandb_project_name": ("logger (a list: logger=[console,wandb], with logger.wandb.project=NAME)",),
+    "wandb_entity": ("logger (a list: logger=[console,wandb], with logger.wandb.entity=NAME)",),
+    "reward_scale": ("algo.buffer.reward_scale",),
     "verbose": ("logger (a list: logger=[console,tensorboard])",),
     "log_interval": ("trainer.log_every (in steps)",),
     "eval_freq": EVAL_EVERY,
@@ -111,8 +138,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     # learning rates and optimisers
     "lr": LEARNING_RATE,
     "learning_rate": LEARNING_RATE,
-    "policy_lr": ("algo.actor_learning_rate", "algo.learning_rate"),
-    "actor_lr": ("algo.actor_learning_rate", "algo.learning_rate"),
+    "policy_lr": ACTOR_RATE,
+    "actor_lr": ACTOR_RATE,
     "q_lr": ("algo.critic_learning_rate", "algo.learning_rate"),
     "critic_lr": ("algo.critic_learning_rate", "algo.critic_update.learning_rate"),
     "vf_lr": ("algo.critic_update.learning_rate", "algo.critic_learning_rate"),
@@ -187,12 +214,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     "target_update_interval": TARGET_EVERY,
     "target_network_frequency": TARGET_EVERY,
     "target_network_update_freq": TARGET_EVERY,
-    "tau": TARGET_TAU,
+    "tau": ("algo.tau (weight of the new weights; 1 minus the tau of Pyrado)",),
     "polyak": ("algo.tau (1 - polyak)",),
     "policy_frequency": ("algo.policy_delay",),
     "alpha": ("algo.entropy.initial_alpha", "algo.buffer.alpha"),
-    "initial_alpha": ("algo.entropy.initial_alpha",),
-    "autotune": ("algo.entropy (auto or fixed)",),
+    "initial_alpha": INITIAL_ALPHA,
+    "autotune": LEARNED_ALPHA,
     "target_entropy": ("algo.entropy.target_entropy",),
     "n_critics": MEMBERS,
     "twin_q": ("algo.critic.members (how many critics)",),
@@ -219,6 +246,108 @@ KEYS: dict[str, tuple[str, ...]] = {
     "top_quantiles_to_drop_per_net": ("algo.critic.dropped_quantiles",),
     "noisy": ("algo.noisy_std (a number switches noise on)",),
     "sigma0": ("algo.sigma0", "algo.noisy_std"),
+    # Pyrado
+    "max_iter": ITERATIONS,
+    "std_init": ("algo.init_std",),
+    "eps_clip": ("algo.clip_range",),
+    "num_epoch": ("algo.epochs", "algo.critic_update.epochs (of Pyrado's GAE)"),
+    "lamda": TRACE_LAMBDA,
+    "vfcn_coeff": SAME_VALUE_COEF,
+    "value_fcn_coeff": SAME_VALUE_COEF,
+    "standardize_adv": NORMALIZE_ADVANTAGE,
+    "lr_scheduler": SCHEDULE,
+    "lr_scheduler_hparam": SCHEDULE,
+    "min_steps": ("algo.loop.min_steps", "algo.loop (episodes and offpolicy_episodes have it)"),
+    "min_rollouts": EPISODES_OF_ROLLOUT,
+    "num_updates_per_step": UPDATES_OF_ITERATION,
+    "num_batch_updates": UPDATES_OF_ITERATION,
+    "num_init_memory_steps": WARMUP,
+    "use_trained_policy_for_refill": ("algo.loop.refill_policy (agent or random)",),
+    "target_update_intvl": TARGET_EVERY,
+    "ent_coeff_init": INITIAL_ALPHA,
+    "learn_ent_coeff": LEARNED_ALPHA,
+    "standardize_rew": ("algo.buffer.standardize_reward",),
+    "rew_scale": ("algo.buffer.reward_scale",),
+    "eps_init": ("algo.epsilon.start",),
+    "eps_schedule_gamma": (
+        "algo.epsilon.factor (applied every algo.epsilon.updates updates, not iterations)",
+        "algo.epsilon (geometric has it as factor)",
+    ),
+    "eval_intvl": ("trainer.eval_every (in steps, not iterations)",),
+    "save_dir": FOLDER,
+    "warmstart": WEIGHTS,
+    # PyTorchRL
+    "num_env_steps": TOTAL,
+    "target_steps": TOTAL,
+    "num_env_processes": ENVS,
+    "max_time": ("trainer.stop_when.hours (in hours, not seconds)",),
+    "lr_v": CRITIC_RATE,
+    "lr_q": CRITIC_RATE,
+    "lr_pi": ACTOR_RATE,
+    "lr_alpha": ("algo.entropy.learning_rate",),
+    "eps": ("algo.optimizer_eps",),
+    "num_mini_batch": ("algo.num_minibatches (with algo.minibatch_size=null)",),
+    "mini_batch_size": MINIBATCH,
+    "ppo_epoch": ("algo.epochs",),
+    "value_loss_coef": SAME_VALUE_COEF,
+    "use_clipped_value_loss": ("algo.clip_value (how far a value may move)",),
+    "entropy_coef": ENTROPY,
+    "num_updates": ("algo.loop.updates_per_step (num_updates / update_every)",),
+    "start_steps": ("algo.loop.warmup_steps", "algo.epsilon.start_steps", "algo.epsilon (random_start has it)"),
+    "test_every": ("trainer.eval_every (in steps, not updates)",),
+    "num_test_episodes": EVAL_EPISODES,
+    "save_interval": SNAPSHOT_EVERY,
+    "log_dir": FOLDER,
+    "nn": ("network",),
+    "frame_skip": ("env.wrappers.atari.frame_skip",),
+    # GenRL
+    "max_timesteps": TOTAL,
+    "epochs": ("algo.epochs (passes over a rollout; GenRL's trainers count rollouts and episodes)",),
+    "n_episodes": ("trainer.stop_when.at_least (with trainer.stop_when.metric=train/episodes)",),
+    "lr_policy": ACTOR_RATE,
+    "lr_value": CRITIC_RATE,
+    "layers": HIDDEN,
+    "policy_layers": ("network.actor ({hidden: [64, 64]})",),
+    "value_layers": ("network.critic ({hidden: [64, 64]})",),
+    "shared_layers": CRITIC,
+    "rollout_size": ROLLOUT,
+    "value_coeff": ("algo.value_coef (of half the squared error; twice that of GenRL)",),
+    "replay_size": ("algo.buffer.capacity",),
+    "buffer_type": ("algo.buffer (replay or prioritized)",),
+    "max_epsilon": ("algo.epsilon.start",),
+    "min_epsilon": ("algo.epsilon.end",),
+    "epsilon_decay": (
+        "algo.epsilon.steps (of exponential, as in GenRL)",
+        "algo.epsilon.factor (of geometric, as in PyTorchRL)",
+        "algo.epsilon (exponential with steps, as in GenRL; geometric with factor, as in PyTorchRL)",
+    ),
+    "update_interval": ("algo.loop.update_every (with algo.loop.updates_per_step=1)",),
+    "entropy_tuning": LEARNED_ALPHA,
+    "max_ep_len": ("env.max_episode_steps",),
+    "evaluate_episodes": EVAL_EPISODES,
+    "evaluate_frequency": ("trainer.eval_every (in steps, not episodes)",),
+    "plan_n_steps": ("algo.planning_steps",),
+    "log_mode": ("logger (a list: logger=[console,csv,tensorboard])",),
+    "logdir": FOLDER,
+    "save_model": FOLDER,
+    "load_model": WEIGHTS,
+    "load_weights": WEIGHTS,
+    "load_hyperparams": ("preset (a YAML file)",),
+    "parallel": ("env.backend (sync or async)",),
+    "framestack": ("env.wrappers.frame_stack.stack", "env.wrappers"),
+    # MetaRL
+    "discount": ("algo.gamma", "algo.loop.gamma"),
+    "best_frac": ("algo.elite_fraction",),
+    "n_samples": ("algo.population",),
+    "max_path_length": ("env.max_episode_steps",),
+    "max_eval_path_length": ("trainer.eval_max_steps",),
+    "steps_per_epoch": ("trainer.eval_every (in environment steps, not cycles)",),
+    "rollout_batch_size": EPISODES_OF_ROLLOUT,
+    "min_buffer_size": ("algo.loop.start_update", "algo.loop.warmup_steps (with random actions)"),
+    "buffer_batch_size": ("algo.loop.batch_size",),
+    "n_train_steps": UPDATES_OF_ITERATION,
+    "qf_lr": CRITIC_RATE,
+    "use_target": ("algo.target_every (with algo.tau=1, 1 is no target network)",),
 }
 
 EARLIER: dict[str, tuple[str, ...]] = {
@@ -242,7 +371,6 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "temperature_start": ("algo.search.temperature.start",),
     "temperature_end": ("algo.search.temperature.end",),
     "beta_final": ("algo.buffer.beta.end",),
-    "epsilon_decay": ("algo.epsilon.factor",),
     "coef_end": ("algo.schedule (intrinsic: {coef: {linear: {end: 0}}})",),
     "learning_rate_decay": ("algo.schedule (learning_rate: {inverse: {decay: 0.5}})",),
     "reset_learning_rate_every": ("algo.schedule (learning_rate: {inverse: {decay: 0.5, restart_every: 100}})",),
@@ -252,6 +380,14 @@ EARLIER: dict[str, tuple[str, ...]] = {
 NOTHING = {
     "policy": "no policy classes; network=... chooses the networks, and the default suits the observations",
     "dropout": "no dropout in networks; network.norm=layer normalises them",
+    "capture_video": "no videos of training; `rlrun eval RUN video=true` films how a run acts",
+    "render": NO_TRAINING_WINDOW,
+    "plot": NO_TRAINING_WINDOW,
+    "run_num": "no numbers of runs; name=... names the folder of a run, whose own name begins with the time",
+    "smooth_return": "no such switch; train/return_smooth is the mean of all episodes, train/return_mean of the latest",
+    "store_paths": "no such switch; `rlrun eval RUN record=NAME-v0` stores episodes as a data set",
+    "num_col_workers": "no collecting processes; env.backend=async steps environments in processes",
+    "num_grad_workers": "one learning process",
     "use_sde": "no state-dependent exploration",
     "sde_sample_freq": "no state-dependent exploration",
     "use_kl_loss": NO_PENALTY,
@@ -278,6 +414,23 @@ HYDRA = {  # Hydra's settings about runs, and what the user may write instead
 }
 
 PARTS = {
+    "algo": {
+        "categorical_dqn": "c51",
+        "cmaes": "cma_es",
+        "ddqn": "double_dqn",
+        "dql": "dqn",
+        "dyna": "dyna_q",
+        "es": "openai_es",
+        "impala": "vtrace",
+        "noisy": "noisy_dqn",
+        "per_dqn": "prioritized_dqn",
+        "prioritized_replay_dqn": "prioritized_dqn",
+        "recurrent_ppo": "ppo_lstm",
+        "reinforce": "vpg",
+        "rnd": "ppo_rnd",
+        "thompson_sampling": "thompson",
+        "her": "sac algo.buffer=hindsight",
+    },
     "algo.buffer": {"her": "hindsight", "per": "prioritized", "uniform": "replay"},
     "algo.critic": {
         "c51": "categorical",
