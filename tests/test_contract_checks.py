@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from own_files import forget
 
 from rlrun import testing
@@ -162,6 +164,36 @@ def test_check_network_names_what_is_broken(fault: str, plugin: Any) -> None:
     old, new, message = NETWORK[fault]
     with pytest.raises(AssertionError, match="network: ") as caught:
         testing.check_network(f"network={plugin('network', old, new)}")
+    assert message in str(caught.value)
+
+
+BYTES = Box(0, 255, (16, 16, 3), np.uint8)
+SPACES = {
+    "nested Dict": Dict(pose=Dict(angle=Box(-1, 1, (2,)), gear=Discrete(3)), image=BYTES),
+    "Tuple": Tuple((Box(-1, 1, (2,)), MultiDiscrete([2, 3]))),
+    "action mask": Dict(obs=Box(-1, 1, (2,)), action_mask=MultiBinary(4)),
+    "wide bounds": Box(-np.inf, np.finfo(np.float32).max, (3,)),
+    "float64": Box(-1, 1, (3,), np.float64),
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_check_network_takes_every_space_of_observations(space: str) -> None:
+    testing.check_network("network=mlp", "network.hidden=[8]", obs=SPACES[space])
+
+
+def test_check_network_takes_recurrent_networks() -> None:
+    testing.check_network("network=gru", "network.features=8", "network.hidden=[8]")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"), [("a", "ignores an input [5, 2], obs.a"), ("b", "ignores an input [5], obs.b")]
+)
+def test_check_network_names_the_ignored_entry_of_a_dict(entry: str, message: str, plugin: Any) -> None:
+    ignoring = f"x = self.flat({{**inputs[0], '{entry}': 0 * inputs[0]['{entry}']}}, *inputs[1:])"
+    file = plugin("network", "x = self.flat(*inputs)", ignoring)
+    with pytest.raises(AssertionError) as caught:
+        testing.check_network(f"network={file}", obs=Dict(a=Box(-1, 1, (2,)), b=Discrete(3)))
     assert message in str(caught.value)
 
 

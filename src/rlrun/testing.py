@@ -36,8 +36,11 @@ from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.envs.making.make import Recipe, recipe
 from rlrun.envs.saving.selftest import EPISODE_END, self_test
-from rlrun.envs.stepping.obs_adapter import sample
+from rlrun.envs.stepping.obs_adapter import as_tensors, sample, tuples_as_dicts
 from rlrun.imports import traced
+from rlrun.nested import dotted, index, mapped
+from rlrun.networks.members import sharing
+from rlrun.networks.recurrent import example_inputs
 from rlrun.run.assemble import build_loop
 from rlrun.run.checkpointer import rings
 from rlrun.run.job import Done, resume_run, train_job
@@ -46,6 +49,7 @@ from rlrun.settings import registry
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry.metrics import Row, read_rows
+from rlrun.types import MASK, Obs
 
 UPDATES = 3  # updates of an algorithm before its state is checked, and again after a restart
 MOST_TICKS = 5000  # maximum number of ticks for these updates
@@ -114,12 +118,12 @@ def check_network(*words: str, obs: gym.Space | None = None) -> None:
     """Checks the shapes of a network, alone and in an ensemble, and that a gradient reaches all of its weights.
 
     words: as for `rlrun train`, such as "network=./my_network.py", "network.width=8". obs: the space of observations,
-    by default a vector of three numbers.
+    by default a vector of three numbers. Its Tuples are dicts with the keys "0", "1", ..., as in a run.
     """
     with failures("network"):
         config = _config("algo=nop", "env=CartPole", *words)
-        space = obs or gym.spaces.Box(-1.0, 1.0, (3,))
-        action = gym.spaces.Box(-1.0, 1.0, (2,))
+        space = as_tensors(tuples_as_dicts(obs or gym.spaces.Box(-1.0, 1.0, (3,), np.float32)))
+        action = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
         for spaces in ([space], [space, action]):
             for members in (None, MEMBERS):
                 net = registry.build("network", for_role(config.network, None), spaces, members, path="network")
@@ -281,8 +285,9 @@ def check_saving(made: Recipe) -> None:
 
 def check_torso(net: Any, spaces: list[gym.Space], members: int | None) -> None:
     """Checks a network that was built for these spaces. members: the size of an ensemble; None: a single network."""
-    inputs = [_batch(space) for space in spaces]
-    numbers = [part.requires_grad_() for part, space in zip(inputs, spaces, strict=True) if _is_continuous(space)]
+    inputs = example_inputs(net, spaces, ROWS)
+    parts = dotted("obs", inputs[0]) | dict(zip(["action"], inputs[1:], strict=False))
+    numbers = {name: part.requires_grad_() for name, part in parts.items() if part.is_floating_point()}
     weights = dict(net.named_parameters())
     out = net(*inputs)
     shape = [ROWS, net.features]
@@ -292,12 +297,20 @@ def check_torso(net: Any, spaces: list[gym.Space], members: int | None) -> None:
     assert out.dtype == torch.float32, f"returns {out.dtype}; expected torch.float32"
     assert torch.isfinite(out).all(), "returns numbers that are not finite"
     assert torch.equal(out, net(*inputs)), "returns other features for the same input"
-    alone = net(*(part[:1] for part in inputs))
+    alone = net(*(index(part, slice(1)) for part in inputs))
     assert torch.allclose(alone, out[..., :1, :], atol=1e-5), "mixes the rows of a batch"
+    if members is not None:
+        fault = sharing(net, inputs, members)
+        assert fault is None, fault
     if out.requires_grad:
         out.square().sum().backward()
-    for part in numbers:
-        assert part.grad is not None and part.grad.any(), f"ignores an input {list(part.shape)}"
+    for name, part in parts.items():
+        seen = name.rpartition(".")[2] == MASK
+        if name in numbers:
+            seen = part.grad is not None and bool(part.grad.any())
+        elif not seen:
+            seen = not torch.equal(net(*_reversed(inputs, part)), out)
+        assert seen, f"ignores an input {list(part.shape)}, {name}"
     for name, weight in weights.items():
         assert weight.grad is not None and weight.grad.any(), f"no gradient reaches {name}"
     if members is None or not weights:
@@ -455,14 +468,6 @@ def _arrays(seen: list[object]) -> list[object]:
     return found
 
 
-def _is_continuous(space: gym.Space) -> bool:
-    return isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating)
-
-
-def _batch(space: gym.Space) -> Any:
-    """Returns random samples of a space as tensors."""
-    space.seed(0)
-    rows = torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)]))
-    if rows.dtype == torch.uint8:
-        return rows
-    return rows.float()
+def _reversed(inputs: list[Obs], part: Tensor) -> list[Obs]:
+    """Returns the inputs with the rows of one part in reversed order."""
+    return [mapped(lambda leaf: leaf.flip(0) if leaf is part else leaf, given) for given in inputs]

@@ -44,7 +44,7 @@ BUDGET = {
     "sweep": 65,
     "telemetry": 54,
     "templates": 11,
-    "testing": 6,
+    "testing": 5,
     "types": 5,
 }
 

@@ -11,14 +11,16 @@ from rlrun.core.agent import Agent
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.encoded import Encoder
+from rlrun.networks.members import sharing
 from rlrun.networks.norm import BatchRenorm
-from rlrun.networks.recurrent import StateLayout
+from rlrun.networks.recurrent import StateLayout, example_inputs
 from rlrun.settings import registry
 from rlrun.spaces import MixedSpace
 from rlrun.types import Spec
 
 P = TypeVar("P")
 ROLES = ("actor", "critic")  # sections of `network` with values for the torsos of one role
+ROWS = 2  # batch size with which the members of an ensemble are compared
 
 
 def for_role(network: dict[str, object], role: str | None) -> dict[str, object]:
@@ -63,24 +65,28 @@ class Parts:
 
         role: with "actor" or "critic", values in that section of `network` override those in `network` itself.
         inputs: "obs", "action", or spaces of the agent's own.
-        Raises ConfigError if the network has no weights for each member.
+        Raises ConfigError if the members share all weights.
         """
         encoder = self.encoder if inputs[0] == "obs" else None
         obs = self.spec.obs if encoder is None else encoder.space
         named = {"obs": obs, "action": self.spec.action}
         spaces = [named[given] if isinstance(given, str) else given for given in inputs]
         torso: nn.Module = registry.build("network", for_role(self.network, role), spaces, members, path="network")
-        weights = [*torso.parameters()]
-        if members is not None and weights and not any(weight.shape[:1] == (members,) for weight in weights):
-            raise ConfigError(
-                f"network={self.network['name']}: ignores members={members}, so an ensemble would share its weights; "
-                "rlrun.networks.linear.Linear has weights for each member"
-            )
+        if members is not None:
+            self._check_members(torso, spaces, members)
         self.memory.add(torso)
         if encoder is not None:
             torso = encoder.before(torso, role)
         self.torsos.append((role, torso))
         return torso
+
+    def _check_members(self, torso: nn.Module, spaces: list[Space], members: int) -> None:
+        """Raises ConfigError if the members of an ensemble share all weights."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices), torch.enable_grad():  # a network with dropout draws random numbers
+            fault = sharing(torso, example_inputs(torso, spaces, ROWS), members)
+        if fault is not None:
+            raise ConfigError(f"network={self.network['name']}: {fault}")
 
     def unsupported(self, agent: Agent) -> Iterator[str]:
         """Yields why the settings of `network` do not fit an agent: a role for which the agent has no network, or batch

@@ -1,8 +1,10 @@
 """Conversion of observations and actions of any Gymnasium space to flat vectors, the inputs of torsos."""
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
@@ -54,6 +56,26 @@ def entry(obs: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         obs = obs[key]
     return obs
+
+
+def random_rows(space: Space, rows: int) -> Obs:
+    """Returns random values of a space [rows, ...] in the form that networks get them, the same in every call."""
+    if isinstance(space, spaces.Dict):
+        return {key: random_rows(part, rows) for key, part in space.items()}
+    return torch.as_tensor(_random_array(space, rows))
+
+
+def _random_array(space: Space, rows: int) -> np.ndarray:
+    match space:
+        case MixedSpace():
+            choices = _random_array(space.discrete, rows).astype(np.float32)
+            return np.concatenate([choices, _random_array(space.continuous, rows)], -1)
+        case spaces.Box() if space.dtype != "uint8":  # bounds may be those of float32, whose samples overflow
+            normal = np.random.default_rng(0).standard_normal((rows, *space.shape))
+            return np.clip(normal, space.low, space.high).astype(np.float32)
+    space = copy.deepcopy(space)  # the numbers that an environment draws from its space stay the same
+    space.seed(0)
+    return np.stack([space.sample() for _ in range(rows)])
 
 
 class FlattenInputs(nn.Module):

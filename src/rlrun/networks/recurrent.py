@@ -39,6 +39,7 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
+from rlrun.networks.inputs import random_rows
 from rlrun.networks.torsos import Layers, Mlp, auto
 from rlrun.settings import Around, NonNegativeInt, Requires, Size, Units, config, register
 from rlrun.types import Batch, Obs
@@ -279,6 +280,17 @@ class StateLayout:
         """Returns the state of all torsos after an observation, [batch, size]."""
         states = [torso.next_state(obs) for torso in self.torsos]
         return torch.cat(states, -1)
+
+
+def example_inputs(torso: nn.Module, inputs: list[Space], rows: int) -> list[Obs]:
+    """Returns random inputs of a torso, `rows` rows of each space; a recurrent one also gets a hidden state."""
+    values = [random_rows(space, rows) for space in inputs]
+    if isinstance(torso, Recurrent):
+        obs = values[0]
+        if not isinstance(obs, dict):
+            obs = {"obs": obs}
+        values[0] = obs | {"hidden_state": random_rows(spaces.Box(-1.0, 1.0, (torso.size,)), rows)}
+    return values
 
 
 def without_next_state(obs: Any) -> Obs:

@@ -42,7 +42,7 @@ class ObsAdapter(gym.Wrapper):
 
     def __init__(self, env: gym.Env, masked: bool):
         super().__init__(env)
-        space = _space(env.observation_space)
+        space = tuples_as_dicts(env.observation_space)
         entries = {"obs": space}
         if isinstance(space, spaces.Dict):
             entries = dict(space.spaces)
@@ -83,7 +83,7 @@ def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
     """Returns `env` in an ObsAdapter, or `env` itself if there is nothing to adapt."""
     space = env.observation_space
     has_mask = isinstance(space, spaces.Dict) and MASK in space.spaces
-    if masked or has_mask or _space(space) != space:
+    if masked or has_mask or tuples_as_dicts(space) != space:
         return ObsAdapter(env, masked)
     return env
 
@@ -220,12 +220,13 @@ def _sizes(space: gym.Space) -> list[int]:
     return []
 
 
-def _space(space: gym.Space) -> gym.Space:
+def tuples_as_dicts(space: gym.Space) -> gym.Space:
+    """Returns a space with its Tuples as Dicts with the keys "0", "1", ..."""
     match space:
         case spaces.Tuple():
-            return FromTuple({str(index): _space(part) for index, part in enumerate(space)})
+            return FromTuple({str(index): tuples_as_dicts(part) for index, part in enumerate(space)})
         case spaces.Dict():
-            return spaces.Dict({key: _space(part) for key, part in space.items()})
+            return spaces.Dict({key: tuples_as_dicts(part) for key, part in space.items()})
     return space
 
 
