@@ -1,10 +1,12 @@
 """Errors that are shown to users as one line per fault, with an exit code, and the suggestions at the ends of lines."""
 
 import difflib
+import os
 import shlex
 from collections.abc import Iterable
 from traceback import walk_tb
 
+PROGRAM = os.environ.get("RLRUN_PROGRAM", "rlrun")  # the first word of commands in messages, as the user types it
 NO_SPACE = "no space left on the disk"
 
 

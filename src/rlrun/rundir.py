@@ -11,7 +11,7 @@ from typing import Any
 
 from rlrun import files, lock
 from rlrun.config.stored import CONFIG, OVERRIDES, config_text, not_a_run, parse_json, read_stored, read_words, to_yaml
-from rlrun.errors import ConfigError, quoted
+from rlrun.errors import PROGRAM, ConfigError, quoted
 from rlrun.lock import LOCK
 from rlrun.snapshot.atomic import TEMPORARY, remove_leftovers, replace_text
 
@@ -254,4 +254,4 @@ def _named_folder(run_dir: str) -> Path:
 
 def _refuse_run(path: Path) -> None:
     if (path / CONFIG).exists():
-        raise ConfigError(f"run_dir={path} already holds a run; to continue it: rlrun resume {quoted(path)}")
+        raise ConfigError(f"run_dir={path} already holds a run; to continue it: {PROGRAM} resume {quoted(path)}")

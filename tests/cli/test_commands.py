@@ -92,6 +92,14 @@ def test_every_command_has_help(command, capsys):
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
             "error: algo=ppo env=CartPole seed=range(0): this grid has no jobs",
         ),
+        (
+            ["train", "algo=ppo", "env=CartPole", "name=2024", "--dry-run"],
+            "error: name=2024: must be text; put it in quotes: \"name='2024'\"",
+        ),
+        (
+            ["train", "algo=ppo", "env=CartPole", "name=nan", "--dry-run"],
+            "error: name=nan: must be text; put it in quotes: \"name='nan'\"",
+        ),
         (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),
         (["tail", "x", ".step=1"], "error: .step: unknown key (this command has no settings)"),
@@ -104,6 +112,23 @@ def test_bad_input_is_one_line_and_exit_code_2(words, line, capsys, tmp_path, mo
     assert (code, out, rest) == (2, [], [])
     assert first.startswith(line)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["2024", "nan", "no"])
+def test_name_in_quotes_is_text(name, capsys):
+    code, out, _ = say(capsys, "show", "algo=ppo", "env=CartPole", f"name='{name}'")
+    assert code == 0
+    assert any(line.split()[:2] == ["name", name] for line in out)
+
+
+def test_commands_in_messages_begin_as_the_user_called_rlrun(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.yaml").touch()
+    command = [sys.executable, "-m", "rlrun", "train", "algo=ppo", "env=CartPole", "run_dir=old"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "RLRUN_PROGRAM": "./scripts/run"}, capture_output=True, text=True
+    )
+    assert done.stderr == "error: run_dir=old already holds a run; to continue it: ./scripts/run resume old\n"
 
 
 def test_every_fault_has_its_line(capsys):

@@ -255,6 +255,15 @@ def test_yaml_beside_a_file_replaces_the_defaults(workplace: Path, capsys: Any) 
     assert "algo.population 6 file_algo.yaml of the page" in lines
 
 
+def test_comment_in_a_config_is_shown_if_the_yaml_beside_it_sets_the_value_without_one(
+    workplace: Path, capsys: Any
+) -> None:
+    Path("file_algo.yaml").write_text(PAGE.replace("# of the page", ""))
+    assert main(["show", "algo=./file_algo.py"]) == 0
+    (line,) = (line for line in shown(capsys) if line.startswith("algo.population"))
+    assert line == "algo.population 6 file_algo.yaml steps tried per generation"
+
+
 def test_yaml_beside_a_file_belongs_to_its_algorithm_alone(workplace: Path) -> None:
     Path("file_algo.py").write_text(NETWORK + ALGO)
     Path("file_algo.yaml").write_text(PAGE)

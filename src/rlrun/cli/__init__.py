@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from rlrun import __version__
-from rlrun.errors import ConfigError, RlrunError
+from rlrun.errors import PROGRAM, ConfigError, RlrunError
 from rlrun.imports import safe_path
 from rlrun.operating_system import open_standard_streams
 from rlrun.run.signals import CODES, Leave
@@ -109,7 +109,7 @@ def _unknown(command: str, words: list[str]) -> str:
     from rlrun.errors import closest, did_you_mean
 
     if is_setting(command) or command in ("-m", "--multirun"):
-        return f"no command given; did you mean `rlrun train {' '.join(words)}`?"
+        return f"no command given; did you mean `{PROGRAM} train {' '.join(words)}`?"
     near = closest(command, COMMANDS)
     if near is None:
         meant = translated("train", words)

@@ -1,6 +1,7 @@
 """Implements `rlrun list`, which prints the names of every group, and `rlrun show`, which explains every key.
 
-Neither imports torch, except for `rlrun list callback`, `rlrun show optimal=true`, and plug-ins that import it.
+Neither imports torch, except for `rlrun list callback`, `rlrun list algo env=...`, `rlrun show optimal=true`, and
+plug-ins that import it.
 """
 
 import re
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
 
 LIST_HELP = """\
 usage: rlrun list [group] [plugins=[package]] [--config-dir DIR]
+       rlrun list algo env=<name> [key=value ...]
 
 Prints the names in a group (algo, network, env, trainer, preset, ...), or all groups with their number of names.
 `rlrun list algo` and `rlrun list preset` also print what was learned: the interquartile mean of the last evaluations
 over seeds. `rlrun list preset` also prints the keys that each preset sets. `rlrun list wrapper` prints the wrappers of
 environments with their settings, and `rlrun list callback` the callbacks of runs. With plugins=[...], the parts of
-these plug-ins are included, and with --config-dir the YAML files in this folder."""
+these plug-ins are included, and with --config-dir the YAML files in this folder.
+
+`rlrun list algo env=<name>` prints the algorithms that support the spaces of an environment, with the settings that
+follow; it makes the environment and the agents."""
 
 WITHOUT_FILES = {"wrapper": "wrappers of environments", "callback": "callbacks of runs"}  # groups without YAML files
 
@@ -82,7 +87,13 @@ def list(words: Sequence[str]) -> int:
             print_columns(_parts(name, plugins))
             continue
         if name == "algo":
-            print_columns([*_algorithms(groups[name], contents)])
+            files = groups[name]
+            if any(word.startswith("env=") for word in words):
+                from rlrun.cli.fitting import fitting
+
+                settings = [word for word in words if "=" in word]
+                files = {algo: files[algo] for algo in fitting(files, settings, config_dirs)}
+            print_columns([*_algorithms(files, contents)])
         elif name == "preset":
             print_columns([*_presets(groups[name], contents)])
         else:

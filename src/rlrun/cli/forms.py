@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlrun import dotted
 from rlrun.config import check, environments, foreign_words, sources
-from rlrun.errors import ConfigError
+from rlrun.errors import PROGRAM, ConfigError
 
 if TYPE_CHECKING:
     from rlrun.config.compose import Composer
@@ -69,7 +69,7 @@ def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) 
     lacking = []
     if command == "train":
         lacking = [f"{group}=..." for group in ("algo", "env") if group not in given]
-    text = f"{shlex.join(['rlrun', command, *options, *chosen, *lacking, *translations])}?"
+    text = f"{shlex.join([PROGRAM, command, *options, *chosen, *lacking, *translations])}?"
     if left_out:
         text += f" (left out: {', '.join(left_out)})"
     return text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rlrun.cli import settings
 from rlrun.cli.push import REPO, check_absent
-from rlrun.errors import ConfigError, printable, quoted
+from rlrun.errors import PROGRAM, ConfigError, printable, quoted
 from rlrun.rundir import RUNS
 
 USAGE = "rlrun pull owner/name [into=DIR]"
@@ -45,5 +45,5 @@ def pull(words: Sequence[str]) -> int:
     from rlrun.hub.exchange import pull as download
 
     path = download(repo, target)
-    print(printable(f"{path}: verified; rlrun eval {quoted(path)}"))
+    print(printable(f"{path}: verified; {PROGRAM} eval {quoted(path)}"))
     return 0

@@ -18,7 +18,7 @@ from rlrun.cluster.ray import RayConfig
 from rlrun.cluster.submission import Submission
 from rlrun.config.compose import literal
 from rlrun.config.jobs import Job
-from rlrun.errors import printable, quoted
+from rlrun.errors import PROGRAM, printable, quoted
 
 POLL_S = 0.05
 OURS = ("run_dir", "resume")  # settings that are set for each job, so that the same command continues its run
@@ -39,11 +39,11 @@ def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str
         cluster.close()
     if len(commands) == 1:
         print(printable(f"submitted to {submission.name}: job {id}, run {commands[0].name}"))
-        print(printable(f"follow it with: rlrun tail {quoted(commands[0].name)}   output: {commands[0].log}"))
+        print(printable(f"follow it with: {PROGRAM} tail {quoted(commands[0].name)}   output: {commands[0].log}"))
     else:
         folders = {str(command.log.parent) for command in commands}
         shown = " ".join(map(quoted, sorted(folders)))
-        print(printable(f"submitted to {submission.name}: {len(commands)} jobs, {id}; rlrun status {shown}"))
+        print(printable(f"submitted to {submission.name}: {len(commands)} jobs, {id}; {PROGRAM} status {shown}"))
     return 0
 
 

@@ -12,7 +12,7 @@ from rlrun import dotted, files
 from rlrun.cli import main
 from rlrun.cli.columns import print_columns
 from rlrun.config import check
-from rlrun.errors import ConfigError, RunError, nearest, printable, quoted
+from rlrun.errors import PROGRAM, ConfigError, RunError, nearest, printable, quoted
 
 if TYPE_CHECKING:
     from rlrun.cluster import Cluster
@@ -155,10 +155,10 @@ def _submit_driver(path: Path, words: Sequence[str], cfg: "SlurmConfig") -> int:
     command = Command(path.name, ["sweep", *words, f"{DRIVER}=here"], path.with_name(f"{path.name}.log"))
     cluster = cfg.cluster(main)
     if lock.holder(path) or cluster.adopt([command]):
-        raise ConfigError(f"{path}: its driver is queued or running; rlrun sweep status {quoted(path)}")
+        raise ConfigError(f"{path}: its driver is queued or running; {PROGRAM} sweep status {quoted(path)}")
     id = cluster.submit([command])
     print(printable(f"submitted to Slurm: job {id}, the driver of {path}"))
-    print(printable(f"follow it with: rlrun sweep status {quoted(path)}   output: {command.log}"))
+    print(printable(f"follow it with: {PROGRAM} sweep status {quoted(path)}   output: {command.log}"))
     return 0
 
 
@@ -212,7 +212,7 @@ def _stop(words: Sequence[str]) -> int:
     os.close(files.open_to_append(path / sweeps.TRIALS / STOP))
     while lock.holder(path):
         time.sleep(0.1)
-    print(printable(f"{path}: stopped; rlrun sweep resume {quoted(path)} continues it"))
+    print(printable(f"{path}: stopped; {PROGRAM} sweep resume {quoted(path)} continues it"))
     return 0
 
 
@@ -226,7 +226,7 @@ def _conclude(path: Path, trials: "Trials") -> int:
     if trials.winner is None:
         print(printable(f"error: {path}: {without_winner(trials)}"), file=sys.stderr)
         if trials.best():
-            print(printable(f"best settings of the search: rlrun sweep best {quoted(path)}"), file=sys.stderr)
+            print(printable(f"best settings of the search: {PROGRAM} sweep best {quoted(path)}"), file=sys.stderr)
         return 1
     winner = trials.trials[trials.winner]
     written = write_best(path, sweeps.read(path), winner, _headline(winner, trials))

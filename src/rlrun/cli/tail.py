@@ -9,7 +9,7 @@ from typing import IO, Any
 from rlrun import files
 from rlrun.cli import settings
 from rlrun.config.stored import not_a_run, read_stored
-from rlrun.errors import ConfigError, printable, quoted
+from rlrun.errors import PROGRAM, ConfigError, printable, quoted
 from rlrun.lock import holder
 from rlrun.report.runs import DONE, check_config, newest, sound
 from rlrun.rundir import CONFIG, METRICS, RUNS, RunDir
@@ -106,7 +106,7 @@ def _ending(path: Path, view: View, step: int) -> list[str]:
     summary = RunDir.summary_of(path)
     status = summary.get("status")
     figures: dict[str, Any] = sound(summary)
-    again = f"to continue: rlrun resume {quoted(path)}"
+    again = f"to continue: {PROGRAM} resume {quoted(path)}"
     if not isinstance(status, str) or figures.get("step", -1) < step:
         return [f"killed at step {max(0, step):,} or later; {again}"]
     lines = closing(view, {"status": status, **figures})

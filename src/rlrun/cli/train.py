@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun import dotted
 from rlrun.cli.forms import check_form
-from rlrun.errors import ConfigError, printable
+from rlrun.errors import PROGRAM, ConfigError, printable
 from rlrun.run.signals import CODES
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
     from rlrun.telemetry import loggers
     from rlrun.telemetry.stdout import stdout_may_close
 
-    command = ["rlrun", "resume", str(path)]
+    command = [PROGRAM, "resume", str(path)]
     if plugins:
         command.append(f"plugins=[{','.join(plugins)}]")
     # loggers that send data out of the run must be named again

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rlrun.cli import evaluate, settings
-from rlrun.errors import ConfigError, printable, quoted
+from rlrun.errors import PROGRAM, ConfigError, printable, quoted
 from rlrun.operating_system import has_display
 
 USAGE = "rlrun watch RUN [episodes=10] [seed=N] [explore=true] [env.kwargs.<key>=...]"
@@ -33,7 +33,9 @@ def watch(words: Sequence[str]) -> int:
     places, given = settings.read(words, RULES, open_keys="env.kwargs")
     path = settings.run_folder(places, USAGE)
     if not has_display():
-        raise ConfigError(f"there is no display here; to film the agent instead: rlrun eval {quoted(path)} video=true")
+        raise ConfigError(
+            f"there is no display here; to film the agent instead: {PROGRAM} eval {quoted(path)} video=true"
+        )
     from rlrun.envs.stepping.pool import SyncPool
     from rlrun.run.evaluation import play
     from rlrun.run.trained import restored

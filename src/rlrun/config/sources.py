@@ -344,7 +344,10 @@ class Notes(NamedTuple):
 
 @cache
 def notes(file: Path) -> Notes:
-    """Returns the comments of a YAML file, or of the Python file of a part without one."""
+    """Returns the comments of a YAML file, or of the Python file of a part without one.
+
+    A key without a comment in a YAML file has that of the Python file with the same name beside it.
+    """
     if file.suffix == ".py":
         return Notes(declared.headline(file), declared.meanings(file))
     text = _text(file)
@@ -352,7 +355,13 @@ def notes(file: Path) -> Notes:
         node = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ConfigError(unreadable(label(file), error)) from None
-    return Notes(_headline(text), dict(_meanings(node, text.splitlines(), "")))
+    found = dict(_meanings(node, text.splitlines(), ""))
+    beside = file.with_suffix(".py")
+    if beside.is_file():
+        for key, meaning in declared.meanings(beside).items():
+            if found.get(key) == "":
+                found[key] = meaning
+    return Notes(_headline(text), found)
 
 
 def env_id(file: Path) -> str:

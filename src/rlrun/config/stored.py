@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files
-from rlrun.errors import ConfigError, quoted
+from rlrun.errors import PROGRAM, ConfigError, quoted
 from rlrun.formats import history
 from rlrun.formats.numbers import HUGE
 
@@ -90,7 +90,7 @@ def not_a_run(folder: Path, missing: str = CONFIG) -> str:
     if not os.path.lexists(folder):
         return "no such folder"
     if os.path.isfile(folder / SWEEP):
-        return f"a sweep, not a run; see rlrun sweep status {quoted(folder)}"
+        return f"a sweep, not a run; see {PROGRAM} sweep status {quoted(folder)}"
     return f"not a run (it has no {missing})"
 
 

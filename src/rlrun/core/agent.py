@@ -62,12 +62,17 @@ class Agent(Learner):
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
-        for needed, given in self.lacks(spec):
-            # split and join, because the text of a space may have line breaks
-            why = " ".join(f"this environment has {given}, which is not supported".split())
-            raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
+        self.check(spec)
         self.cfg, self.spec, self.memory = cfg, spec, parts.memory
         self.sequence_length: int | None = None  # length of replayed sequences; None: single transitions
+
+    @classmethod
+    def check(cls, spec: Spec, advice: str = "") -> None:
+        """Raises ConfigError, which ends with the advice, if the algorithm does not support the environment."""
+        for needed, given in cls.lacks(spec):
+            # split and join, because the text of a space may have line breaks
+            why = " ".join(f"this environment has {given}, which is not supported".split())
+            raise ConfigError(f"algo={cls.registered} needs {needed}; {why}{advice}")
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:

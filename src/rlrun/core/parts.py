@@ -22,6 +22,9 @@ P = TypeVar("P")
 ROLES = ("actor", "critic")  # sections of `network` with values for the torsos of one role
 ROWS = 2  # batch size with which the members of an ensemble are compared
 
+# algorithms that are suggested if another does not support an environment, the first ones rather
+COMMON = ("ppo", "dqn", "sac", "td3", "discrete_sac", "a2c", "cem", "q_learning")
+
 
 def for_role(network: dict[str, object], role: str | None) -> dict[str, object]:
     """Returns the values of `network` for torsos of this role: the role's section overrides the shared values."""
@@ -139,6 +142,20 @@ def agent_class(values: dict[str, Any], spec: Spec) -> tuple[type[Agent], object
     if isinstance(spec.action, MixedSpace):
         cls = for_mixed_actions(cls, spec)
     return cls, cfg
+
+
+def alternatives(spec: Spec) -> str:
+    """Returns the end of a message that an algorithm does not support an environment: up to three that do."""
+    fitting = []
+    for name in COMMON:
+        cls = registry.lookup("algo", name)
+        if isinstance(spec.action, MixedSpace):
+            cls = for_mixed_actions(cls, spec)
+        if not any(cls.lacks(spec)):
+            fitting.append(name)
+    if not fitting:
+        return ""
+    return f"; algorithms that do: {', '.join(fitting[:3])} (rlrun list algo env=... lists all)"
 
 
 def for_mixed_actions(cls: type[Agent], spec: Spec) -> type[Agent]:

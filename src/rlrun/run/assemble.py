@@ -24,7 +24,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
 from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
-from rlrun.core.parts import ROLES, Parts, agent_class, for_role, section_of
+from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role, section_of
 from rlrun.core.random import reseed_for_shard, seed_for, sequence
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.making.make import Recipe
@@ -158,6 +158,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec_after(spec)
         parts = Parts(config.seed, device, config.network, spec, encoder=addons.encoder_of_agent)
+        if any(cls.lacks(spec)):
+            cls.check(spec, advice=alternatives(spec))
         agent = cls(cfg, spec, parts)
         addons.attach_to(agent)
     faults = [*parts.unsupported(agent)]

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, get_
 
 import pydantic
 
+from rlrun.dotted import show
 from rlrun.errors import ConfigError, closest, did_you_mean
 
 T = TypeVar("T")
@@ -118,6 +119,8 @@ def _explain(where: str, fault: Any, cls: type) -> str:
         return f"{where}: unknown key{did_you_mean(suggestion)}"
     if fault["type"].startswith("missing"):
         return f"{where}: missing"
+    if fault["type"] == "string_type" and isinstance(fault["input"], bool | int | float):
+        return f"{where}={show(fault['input'])}: must be text; put it in quotes: \"{where}='{show(fault['input'])}'\""
     said = fault["msg"].replace("Input should", "must")
     if not fault["loc"]:  # the fault of a whole section
         return f"{where}: {said}"
