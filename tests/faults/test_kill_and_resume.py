@@ -196,6 +196,39 @@ def test_restarted_environment_is_reported_and_training_continues(
     assert output.count("this environment raises on purpose; restarted with seed") == 2
 
 
+@pytest.mark.parametrize(
+    ("algo", "blamed", "rate"),
+    [
+        ("ppo", "agent.optim", "algo.learning_rate"),
+        ("ppo_critic_first", "agent.critic.optim", "algo.critic_update.learning_rate"),
+        ("sac", "agent.critic_optim", "algo.critic_learning_rate"),
+        ("sac", "agent.actor_optim", "algo.actor_learning_rate"),
+    ],
+)
+def test_weights_that_diverge_are_named_with_their_learning_rate(
+    algo: str, blamed: str, rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    own = ["algo=sac", "env=Pendulum", "algo.loop.warmup_steps=40", "algo.loop.batch_size=8", "algo.buffer.capacity=800"]
+    if algo != "sac":
+        own = [f"algo={algo}", "env=CartPole", "algo.loop.rollout_steps=10"]
+    code = main(["train", *words(800, *own, "network.hidden=[8]", f"{rate}=1e30"), f"run_dir={run}"])
+    lines = capsys.readouterr().err.splitlines()
+    assert code == 1
+    (advice,) = (line for line in lines if "the largest weights" in line)
+    assert advice.startswith(f"  the largest weights, of {blamed}, have the norm ")
+    assert advice.endswith(f"e+31; try a lower {rate}; see docs/not_learning.md") or "e+30; try" in advice
+    assert lines[-2:] == [f"  facts: {run}/postmortem/facts.json", f"  trace: {run}/error.log"]
+
+
+def test_fault_of_an_environment_says_nothing_about_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["algo=ppo", "env=rlrun/Faulty-v0", "env.kwargs={kind: nan_reward, at: 3}", "algo.loop.rollout_steps=10"]
+    assert main(["train", *words(80, *own, "network.hidden=[8]"), f"run_dir={tmp_path / 'run'}"]) == 1
+    assert "weights" not in capsys.readouterr().err
+
+
 def test_non_finite_loss_stops_the_run_before_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     own = ["env.max_episode_steps=20", "network.hidden=[8]", "algo.loop.rollout_steps=10"]

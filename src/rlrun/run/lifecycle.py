@@ -243,6 +243,7 @@ def supervise(
     log = open_log(config, run, loggers, keys, snapshot)
     status = "failed"
     line = ""
+    notes = ""
     with Signals() as signals:
         callbacks = build_callbacks(config)
         trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
@@ -269,7 +270,11 @@ def supervise(
                 line = f"{snapshot.name}: does not fit this run ({manifest.line(fault)})"
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
-                postmortem.write(run, loop, line)
+                folder = postmortem.write(run, loop, line)
+                cause = postmortem.advice(loop, config.algo)
+                if cause:
+                    facts = printable(folder / postmortem.FACTS)
+                    notes = f"\n  {cause}; see docs/not_learning.md\n  facts: {facts}"
         finally:
             loop.env.close()
             close_store(store, log)
@@ -282,7 +287,7 @@ def supervise(
             log.close(summary)
     if line:
         trace = printable(run.path / "error.log")
-        print(f"error: {line}\n  trace: {trace}", file=sys.stderr)
+        print(f"error: {line}{notes}\n  trace: {trace}", file=sys.stderr)
     return RunResult(status, code, summary, line)
 
 

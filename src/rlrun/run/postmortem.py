@@ -5,6 +5,7 @@ Snapshots are not changed.
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from rlrun import files
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
+from rlrun.dotted import ABSENT, lookup
 from rlrun.indexed import dense
 from rlrun.nested import dotted
 from rlrun.rundir import RunDir
@@ -19,6 +21,7 @@ from rlrun.snapshot import atomic
 from rlrun.snapshot.tensors import dump
 
 FOLDER, FACTS = "postmortem", "facts.json"
+EXPLODED = 1e6  # norm of weights above which a fault elsewhere, such as in the environment, is blamed on them
 
 
 def write(run: RunDir, loop: Loop, reason: str) -> Path:
@@ -46,6 +49,29 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
     }
     run.write_json(f"{FOLDER}/{FACTS}", facts)
     return folder
+
+
+def advice(loop: Loop, algo: dict[str, Any]) -> str:
+    """Returns what to change if an optimiser or its weights are at fault, else "". algo: the section of the config."""
+    optims = {name: module for name, module in loop.named_modules() if isinstance(module, Optim)}
+    norms = {name: _norm(optim.flat) for name, optim in optims.items()}
+    largest = max(norms, key=lambda name: norms[name], default="")
+    is_faulty = any(optim.fault for optim in optims.values())
+    if not largest or not (is_faulty or norms[largest] > EXPLODED):
+        return ""
+    _, *sections, attribute = largest.replace(".critic.", ".critic_update.").split(".")
+    keys = [".".join([*sections, f"{attribute.removesuffix('optim')}learning_rate"]), "learning_rate"]
+    known = [f"algo.{key}" for key in keys if lookup(key, algo) is not ABSENT]
+    rate = "learning rate"
+    if known:
+        rate = known[0]
+    return f"the largest weights, of {largest}, have the norm {norms[largest]:.3g}; try a lower {rate}"
+
+
+def _norm(values: Tensor) -> float:
+    """Returns the norm of a tensor, inf if one of its values is not finite."""
+    norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+    return math.inf if math.isnan(norm) else norm
 
 
 def _norms(optim: Optim) -> dict[str, float | str]:

@@ -75,7 +75,10 @@ def reward(value: Any, shape: tuple[int, ...]) -> float | np.ndarray:
     """Returns a reward as a number, or as an array of this shape for reward vectors. Raises ReturnedError."""
     if isinstance(value, NUMBER) and not shape:
         return float(value)
-    found = np.shape(value)
+    try:
+        found = np.shape(value)
+    except ValueError:  # of a list of lists with different lengths
+        raise ReturnedError(f"its reward is {value!r} instead of being a number") from None
     if math.prod(found) != math.prod(shape):
         declared = "it has no reward_space"
         if shape:
