@@ -1,6 +1,7 @@
 """`rlrun eval` on a real run: a table, a line of JSON, a video, a data set, and no change of the run."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,13 @@ def test_eval_takes_env_kwargs_and_explore(run: Path, capsys: Any) -> None:
 def test_eval_returns_are_equal_with_video_and_record(run: Path, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     minari, _ = pytest.importorskip("minari"), pytest.importorskip("imageio_ffmpeg")
     plain = evaluate(capsys, run, "episodes=3")[1]
-    monkeypatch.setattr(cli, "SHOW_EVERY_S", 0.0)
+    monkeypatch.setattr(cli, "SHOW_AFTER_S", 0.0)
     assert main(["eval", str(run), "episodes=3", "video=2", f"record={tmp_path / 'demos-v0'}"]) == 0
     out, err = capsys.readouterr()
     result = json.loads(out.splitlines()[-1])
-    assert err.splitlines()[0] == "filming: 1 frames" and len(err.splitlines()) > sum(plain["lengths"][:2])
+    progress = re.compile(r"filming: [\d,]+ frames of at most [\d,]+, at most [\d:]+ left; frames=N films less")
+    assert all(map(progress.fullmatch, err.splitlines()))
+    assert 1 < len(err.splitlines()) < 16, "each line comes after twice the time"
     assert result["returns"] == plain["returns"]
     assert [Path(film).parent for film in result["videos"]] == [run / "videos"] * 2
     assert all(Path(film).stat().st_size > 1000 for film in result["videos"])
@@ -66,6 +69,14 @@ def test_eval_returns_are_equal_with_video_and_record(run: Path, capsys: Any, tm
     read = minari.load_dataset("demos-v0")
     assert sorted(episode.rewards.sum() for episode in read.iterate_episodes()) == sorted(plain["returns"])
     assert read.env_spec.kwargs == {}
+
+
+def test_film_has_at_most_the_frames_that_the_user_wants(run: Path, tmp_path: Path, capsys: Any) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("videos"))
+    result = evaluate(capsys, tmp_path / "run", "episodes=3", "video=2", "frames=5")[1]
+    assert [ffmpeg.count_frames_and_secs(film)[0] for film in result["videos"]] == [5, 5]
+    assert result["lengths"] == evaluate(capsys, run, "episodes=3")[1]["lengths"]
 
 
 def test_film_is_written_in_the_run_whatever_the_name_of_its_folder(

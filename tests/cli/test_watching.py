@@ -30,7 +30,7 @@ def test_status_has_a_line_for_every_run(tmp_path: Path, capsys: Any, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert say(capsys, "status")[:2] == (0, ["no runs here yet (no folder runs/)"])
     make_run(tmp_path / "runs" / "a", {100: 5.0})
-    make_run(tmp_path / "runs" / "b", {20: 1.0, 40: 2.0}, status=None)
+    make_run(tmp_path / "runs" / "b", {20: 1.0, 40: 2.0}, status=None, seed=1)
     make_run(tmp_path / "runs" / "c", {50: 7.0}, status="failed", snapshot=False)
     (tmp_path / "runs" / "empty").mkdir()
     holding = RunDir.open(tmp_path / "runs" / "b")
@@ -40,13 +40,30 @@ def test_status_has_a_line_for_every_run(tmp_path: Path, capsys: Any, monkeypatc
         holding.release()
     assert (code, err) == (0, [])
     rows = [line.split() for line in out]
-    assert rows[0] == ["state", "progress", "step", "return", "left", "ago", "host", "run"]
-    assert rows[1] == ["done", "100%", "100", "5.000", "far", "runs/a"]
+    assert rows[0] == ["state", "progress", "step", "return", "left", "ago", "host", "algo", "env", "settings", "run"]
+    assert rows[1] == ["done", "100%", "100", "5.000", "far", "ppo", "CartPole-v1", "seed=0", "runs/a"]
     # 60 of 100 steps are left at 10 steps a second
-    assert rows[2][:5] == ["running", "40%", "40", "2.000", "0:06"] and rows[2][-1] == "runs/b"
-    assert rows[3] == ["dead", "(failed)", "50%", "50", "7.000", "far", "runs/c"]
-    assert out[4:] == ["skipped runs/empty: an empty folder"]
+    assert rows[2][:5] == ["running", "40%", "40", "2.000", "0:06"] and rows[2][-2:] == ["seed=1", "runs/b"]
+    assert rows[3] == ["dead", "(failed)", "50%", "50", "7.000", "far", "ppo", "CartPole-v1", "seed=0", "runs/c"]
+    assert out[4:] == ["best on CartPole-v1: 7.000, ppo: runs/c", "skipped runs/empty: an empty folder"]
     assert say(capsys, "status", "nowhere")[2] == ["error: nowhere: no such folder"]
+
+
+def test_status_names_what_differs_and_the_best_run_of_each_environment(tmp_path: Path, capsys: Any) -> None:
+    grid = tmp_path / "grid"
+    for seed in range(2):
+        make_run(grid / f"ppo{seed}", {50: 3.0 + seed, 100: 1.0}, seed=seed)
+        make_run(grid / f"sac{seed}", {100: -5.0}, algo="sac", seed=seed)
+    make_run(grid / "other", {100: -9.0}, env="Pendulum-v1")
+    words = (grid / "sac1" / "overrides.yaml").read_text() + "- algo.gamma=0.9\n- logger=[]\n- name=x\n"
+    (grid / "sac1" / "overrides.yaml").write_text(words)
+    out = say(capsys, "status", str(grid))[1]
+    rows = {line.split()[-1].rpartition("/")[2]: line.split() for line in out[1:6]}
+    assert rows["ppo1"][-4:-1] == ["ppo", "CartPole-v1", "seed=1"]
+    assert rows["sac1"][-5:-1] == ["sac", "CartPole-v1", "seed=1", "algo.gamma=0.9"]
+    assert out[6:] == [f"best on CartPole-v1: 4.000, ppo: {grid}/ppo1"], "no line about the only run of Pendulum"
+    same = say(capsys, "status", str(grid / "ppo0"))[1]
+    assert len(same) == 2 and "seed" not in same[1], "a setting of all runs is not shown"
 
 
 def test_diff_shows_differing_keys_and_the_first_differing_step(tmp_path: Path, capsys: Any) -> None:

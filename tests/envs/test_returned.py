@@ -111,6 +111,7 @@ def test_reward_of_one_element_is_a_number(value: Any) -> None:
         (1.5j, (), "its reward is 1.5j instead of being a number"),
         ({"a": 1.5}, (), "its reward is {'a': 1.5} instead of being a number"),
         (np.array(["1.5"]), (), "its reward has shape (1,) instead of being a number"),
+        ([[1.0], [1.0, 2.0]], (), "its reward is [[1.0], [1.0, 2.0]] instead of being a number"),
         ([1.0, 2.0], (), "its reward has shape (2,), but it has no reward_space"),
         ([], (), "its reward has shape (0,), but it has no reward_space"),
         (1.0, (2,), "its reward has shape (), but its reward_space declares (2,)"),

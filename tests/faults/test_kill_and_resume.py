@@ -209,7 +209,13 @@ def test_weights_that_diverge_are_named_with_their_learning_rate(
     algo: str, blamed: str, rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    own = ["algo=sac", "env=Pendulum", "algo.loop.warmup_steps=40", "algo.loop.batch_size=8", "algo.buffer.capacity=800"]
+    own = [
+        "algo=sac",
+        "env=Pendulum",
+        "algo.loop.warmup_steps=40",
+        "algo.loop.batch_size=8",
+        "algo.buffer.capacity=800",
+    ]
     if algo != "sac":
         own = [f"algo={algo}", "env=CartPole", "algo.loop.rollout_steps=10"]
     code = main(["train", *words(800, *own, "network.hidden=[8]", f"{rate}=1e30"), f"run_dir={run}"])
@@ -221,9 +227,7 @@ def test_weights_that_diverge_are_named_with_their_learning_rate(
     assert lines[-2:] == [f"  facts: {run}/postmortem/facts.json", f"  trace: {run}/error.log"]
 
 
-def test_fault_of_an_environment_says_nothing_about_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fault_of_an_environment_says_nothing_about_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = ["algo=ppo", "env=rlrun/Faulty-v0", "env.kwargs={kind: nan_reward, at: 3}", "algo.loop.rollout_steps=10"]
     assert main(["train", *words(80, *own, "network.hidden=[8]"), f"run_dir={tmp_path / 'run'}"]) == 1
     assert "weights" not in capsys.readouterr().err

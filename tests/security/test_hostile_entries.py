@@ -52,7 +52,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.error_log("something went wrong")
     loop = build_loop(run_config(read_config(run / "config.yaml")))
     loop.begin()
-    postmortem.write(folder, loop, "a test")
+    postmortem.write(folder, loop, "a test", {})
     loop.env.close()
     folder.release()
     return run

@@ -1,6 +1,7 @@
 """Implements `rlrun eval`, which evaluates a run's agent, and can film it or record its episodes as a data set."""
 
 import json
+import math
 import re
 import sys
 import time
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from rlrun.envs.stepping.vector import VectorEnv
     from rlrun.run.trained import Trained
 
-USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [record=DIR] [env.kwargs.<key>=...]"
+USAGE = (
+    "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [frames=300] [record=DIR] [env.kwargs.<key>=...]"
+)
 HELP = f"""\
 usage: {USAGE}
 
@@ -29,12 +32,13 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   seed=N               seed of the environments; default: the seed of the run
   explore=true         act as in training instead of deterministically
   video=true           film the first episode as MP4 in RUN/videos; video=3: the first three
+  frames=300           film no more than the first 300 frames of an episode
   record=DIR           write the episodes as a data set, named like demos-v0; minari.MinariDataset("DIR/data") reads it
   env.kwargs.<key>=x   change an argument of the environment
   env.timeout_s=60     time limit for one call of an environment, in seconds
   plugins=[package]    packages and files (./my_env.py) that the run was started with"""
 
-SHOW_EVERY_S = 5.0
+SHOW_AFTER_S = 5.0  # time before the first line about the progress of filming
 DATA_SET = re.compile(r"[\w-]+-v\d+")  # names that Minari accepts
 
 RULES = {
@@ -49,6 +53,7 @@ RULES = {
         lambda value: type(value) in (bool, int) and value >= 0,
         choices=("true", "false"),
     ),
+    "frames": settings.COUNT,
     "record": settings.ValueRule(
         "a new folder, named like demos-v0", lambda value: bool(DATA_SET.fullmatch(Path(str(value)).name))
     ),
@@ -91,6 +96,7 @@ class Watcher:
     def __init__(self, given: dict[str, Any]):
         self.episodes: int = given.get("episodes", 10)
         self.num_films = min(int(given.get("video", 0)), self.episodes)  # true is 1
+        self.frames: float = given.get("frames", math.inf)
         self.record: Path | None = None
         if "record" in given:
             self.record = Path(given["record"])
@@ -126,7 +132,11 @@ class Watcher:
         folder = trained.path / "videos"
         folder.mkdir(exist_ok=True)
         films: list[str] = []
-        shot = FrameCount()
+        spec = slots[0].env.spec
+        limit = self.frames
+        if spec is not None and spec.max_episode_steps is not None:
+            limit = min(limit, spec.max_episode_steps + 1)  # the frame of the reset is one more
+        shot = FrameCount(limit * self.num_films)
         self.written["videos"] = films
 
         def start() -> Path:
@@ -134,7 +144,7 @@ class Watcher:
             return Path(films[-1])
 
         for slot, share in zip(slots, episodes_per_env(self.num_films, env.num_envs), strict=True):
-            slot.env = VideoRecorder(slot.env, int(share), start, shot)
+            slot.env = VideoRecorder(slot.env, int(share), start, shot, self.frames)
 
     def _record(
         self, env: "VectorEnv", slots: list["EnvSlot"], recipe: "Recipe", trained: "Trained", folder: Path
@@ -155,19 +165,31 @@ class Watcher:
 
 
 class FrameCount:
-    """Prints the number of frames to stderr every few seconds, because rendering may take minutes."""
+    """Prints the number of frames to stderr, because rendering may take minutes. Each line comes after twice the time.
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.shown = time.monotonic()
+    most: the number of frames if no episode ends before its time limit; inf if it is unknown.
+    """
+
+    def __init__(self, most: float) -> None:
+        self.count, self.most = 0, most
+        self.began = time.monotonic()
+        self.next = self.began + SHOW_AFTER_S
 
     def __call__(self) -> None:
         """Counts one frame."""
+        from rlrun.telemetry.formatting import clock
+
         self.count += 1
         now = time.monotonic()
-        if now >= self.shown + SHOW_EVERY_S:
-            self.shown = now
-            print(f"filming: {self.count:,} frames", file=sys.stderr, flush=True)
+        if now < self.next:
+            return
+        seconds = now - self.began
+        self.next = self.began + 2 * seconds
+        line = f"filming: {self.count:,} frames"
+        if math.isfinite(self.most):
+            left = clock((self.most - self.count) * seconds / self.count)
+            line += f" of at most {self.most:,.0f}, at most {left} left; frames=N films less"
+        print(line, file=sys.stderr, flush=True)
 
 
 def table(result: dict[str, Any]) -> list[str]:

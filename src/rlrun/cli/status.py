@@ -3,8 +3,9 @@
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from rlrun.cli import settings
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 HELP = """\
 usage: rlrun status [PATHS...]
 
-Lists every run at or below the given folders (default: runs/).
+Lists every run at or below the given folders (default: runs/), with the typed settings in which they differ. If several
+runs have the same environment, the one with the best evaluation is named at the end: its best agent is what `rlrun
+export` and `rlrun eval` take.
 
   running      a process trains the run; `ago` is the time since its last log row
   done         the run has reached its total number of steps, or a rule of trainer.stop_when ended it
@@ -26,6 +29,19 @@ Lists every run at or below the given folders (default: runs/).
   shared       downloaded by `rlrun pull`: can be evaluated and start new runs (init_from=RUN), but cannot be resumed
   dead         stopped, failed or killed before its first snapshot: `rlrun resume RUN` starts the run again"""
 
+HEADINGS = ("state", "progress", "step", "return", "left", "ago", "host", "algo", "env", "settings", "run")
+SCORE = "eval/return_mean"
+ELSEWHERE = (
+    "algo",
+    "env",
+    "name",
+    "run_dir",
+    "logger",
+    "plugins",
+    "resume",
+    "submit",
+)  # in other columns, or of no effect
+LONGEST = 60  # letters of the settings of a run
 SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # folder name of a snapshot
 RECENT = 10  # number of last log rows from which the current speed is computed
 
@@ -46,7 +62,10 @@ def status(words: Sequence[str]) -> int:
         return 0
     runs, skipped = read(map(Path, places or ["runs"]))
     if runs:
-        print_columns([("state", "progress", "step", "return", "left", "ago", "host", "run"), *map(_row, runs)])
+        keys = _differing(runs)
+        print_columns([HEADINGS, *(_row(run, keys) for run in runs)])
+        for line in _best(runs):
+            print(printable(line))
     for run in runs:
         for fault in run.faults:
             print(printable(f"{run.path}: {fault}"))
@@ -55,7 +74,31 @@ def status(words: Sequence[str]) -> int:
     return 0
 
 
-def _row(run: "StoredRun") -> tuple[str, ...]:
+def _differing(runs: Sequence["StoredRun"]) -> list[str]:
+    """Returns the keys that the user typed with different values, or not for all runs."""
+    keys = dict.fromkeys(
+        key for run in runs for key in run.typed if key not in ELSEWHERE and not key.startswith(("logger.", "submit."))
+    )
+    return [key for key in keys if len({run.typed.get(key) for run in runs}) > 1]
+
+
+def _best(runs: Sequence["StoredRun"]) -> Iterator[str]:
+    """Yields for each environment of several evaluated runs which of them has the best evaluation."""
+    from rlrun.telemetry.formatting import number
+
+    by_env: dict[str, list[tuple[float, StoredRun]]] = {}
+    for run in runs:
+        score = run.most(SCORE)
+        if score is not None:
+            by_env.setdefault(run.env, []).append((score, run))
+    for env, rivals in by_env.items():
+        if len(rivals) > 1:
+            score, best = max(rivals, key=lambda one: one[0])
+            yield f"best on {env}: {number(score)}, {best.algo}: {best.path}"
+
+
+def _row(run: "StoredRun", keys: Sequence[str]) -> tuple[str, ...]:
+    """Returns the row of a run. keys: of the settings that are shown."""
     from rlrun.telemetry.formatting import clock, number
 
     state = run.state
@@ -72,7 +115,7 @@ def _row(run: "StoredRun") -> tuple[str, ...]:
         if snapshot_step is not None and snapshot_step != run.step:
             step += f" (resumes at {snapshot_step:,})"
     last_return = ""
-    for key in ("train/return_mean", "eval/return_mean"):  # evaluations, if there are any
+    for key in ("train/return_mean", SCORE):  # evaluations, if there are any
         value = run.last(key)
         if value is not None:
             last_return = number(value)
@@ -80,7 +123,8 @@ def _row(run: "StoredRun") -> tuple[str, ...]:
     if host == socket.gethostname():
         host = ""
     progress = f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}"
-    return state, progress, step, last_return, left, ago, host, str(run.path)
+    settings = shorten(" ".join(f"{key}={run.typed[key]}" for key in keys if key in run.typed), LONGEST)
+    return state, progress, step, last_return, left, ago, host, run.algo, run.env, settings, str(run.path)
 
 
 def _last_snapshot(run: "StoredRun") -> int | None:

@@ -26,18 +26,25 @@ FPS = 30  # frames per second of environments without `render_fps` in their meta
 
 
 class VideoRecorder(gym.Wrapper):
-    """Writes the next `episodes` episodes as MP4 videos.
+    """Writes the next `episodes` episodes as MP4 videos, of each at most the first `frames` frames.
 
     `start()` returns the path of the next video, and `shot` is called after every frame. Frames of another size than
     the first are cropped or padded, and None is left out; a line on stderr says so.
     """
 
     def __init__(
-        self, env: gym.Env, episodes: int, start: Callable[[], Path], shot: Callable[[], object] = lambda: None
+        self,
+        env: gym.Env,
+        episodes: int,
+        start: Callable[[], Path],
+        shot: Callable[[], object] = lambda: None,
+        frames: float = math.inf,
     ):
         super().__init__(env)
         self.episodes_left, self.start, self.shot = episodes, start, shot
+        self.frames = frames
         self.is_filming = False
+        self.shots = 0  # of the current episode
         self.writer: Any = None
         self.path = Path()  # of the current video
         self.unfinished = Path()  # where it is until it is complete
@@ -51,6 +58,7 @@ class VideoRecorder(gym.Wrapper):
         if self.episodes_left:
             self.episodes_left -= 1
             self.is_filming = True
+            self.shots = 0
             self._shoot()
         return answer
 
@@ -58,7 +66,7 @@ class VideoRecorder(gym.Wrapper):
         answer = self.env.step(action)
         if self.is_filming:
             self._shoot()
-            if answer[2] or answer[3]:
+            if answer[2] or answer[3] or self.shots >= self.frames:
                 self._cut()
         return answer
 
@@ -67,6 +75,7 @@ class VideoRecorder(gym.Wrapper):
         super().close()
 
     def _shoot(self) -> None:
+        self.shots += 1
         image = self.env.render()
         if image is None:
             self.missing += 1

@@ -270,11 +270,7 @@ def supervise(
                 line = f"{snapshot.name}: does not fit this run ({manifest.line(fault)})"
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
-                folder = postmortem.write(run, loop, line)
-                cause = postmortem.advice(loop, config.algo)
-                if cause:
-                    facts = printable(folder / postmortem.FACTS)
-                    notes = f"\n  {cause}; see docs/not_learning.md\n  facts: {facts}"
+                notes = postmortem.write(run, loop, line, config.algo)
         finally:
             loop.env.close()
             close_store(store, log)

@@ -4,8 +4,6 @@ Snapshots are not changed.
 """
 
 import math
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +12,7 @@ from rlrun import files
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.dotted import ABSENT, lookup
+from rlrun.errors import printable
 from rlrun.indexed import dense
 from rlrun.nested import dotted
 from rlrun.rundir import RunDir
@@ -24,10 +23,11 @@ FOLDER, FACTS = "postmortem", "facts.json"
 EXPLODED = 1e6  # norm of weights above which a fault elsewhere, such as in the environment, is blamed on them
 
 
-def write(run: RunDir, loop: Loop, reason: str) -> Path:
-    """Writes the folder RUN/postmortem and returns it.
+def write(run: RunDir, loop: Loop, reason: str, algo: dict[str, object]) -> str:
+    """Writes the folder RUN/postmortem. Returns what to print after the error, lines that begin with a line break.
 
     It holds the batch of the last update, and facts.json with the step and the norms of weights and Adam moments.
+    algo: the section of the run's config.
     """
     folder = run.path / FOLDER
     files.make_folder(folder)
@@ -48,11 +48,14 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
         "optimisers": {name: _norms(module) for name, module in loop.named_modules() if isinstance(module, Optim)},
     }
     run.write_json(f"{FOLDER}/{FACTS}", facts)
-    return folder
+    cause = _cause(loop, algo)
+    if not cause:
+        return ""
+    return f"\n  {cause}; see docs/not_learning.md\n  facts: {printable(folder / FACTS)}"
 
 
-def advice(loop: Loop, algo: dict[str, Any]) -> str:
-    """Returns what to change if an optimiser or its weights are at fault, else "". algo: the section of the config."""
+def _cause(loop: Loop, algo: dict[str, object]) -> str:
+    """Returns what to change if an optimiser or its weights are at fault, else ""."""
     optims = {name: module for name, module in loop.named_modules() if isinstance(module, Optim)}
     norms = {name: _norm(optim.flat) for name, optim in optims.items()}
     largest = max(norms, key=lambda name: norms[name], default="")
