@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
+from rlrun.core.addon import RewardModule
+from rlrun.core.agent import Agent
 from rlrun.errors import ConfigError
 from rlrun.settings import config, parse, registry
+from rlrun.settings.groups import GROUPS
 
 SOURCE = Path(registry.__file__).parents[1]
 
@@ -20,7 +25,8 @@ SOURCE = Path(registry.__file__).parents[1]
 def plugin_parts() -> Iterator[None]:
     """Removes the class that a test registers."""
     yield
-    registry._registry["algo"].pop("of_a_test", None)
+    for classes in registry._registry.values():
+        classes.pop("of_a_test", None)
 
 
 def test_registry_finds_every_register_line_of_the_source() -> None:
@@ -67,14 +73,14 @@ def test_registering_a_name_of_rlrun_is_refused_before_its_module_is_imported() 
 
 @pytest.mark.usefixtures("plugin_parts")
 def test_registering_a_name_twice_is_refused() -> None:
-    @registry.register("algo", "of_a_test")
-    class First: ...
+    @registry.register("search", "of_a_test")
+    class First(nn.Module): ...
 
-    assert registry.lookup("algo", "of_a_test") is First
-    assert "of_a_test" in registry.names("algo")
+    assert registry.lookup("search", "of_a_test") is First
+    assert "of_a_test" in registry.names("search")
     with pytest.raises(ValueError, match="is registered twice"):
 
-        @registry.register("algo", "of_a_test")
+        @registry.register("search", "of_a_test")
         class Second: ...
 
 
@@ -106,7 +112,7 @@ def test_settings_refuse_assignment_and_name_schedules(plugin_parts: None, decor
     Config = decorated(Config)
 
     @registry.register("algo", "of_a_test")
-    class Part:
+    class Part(Agent):
         pass
 
     Part.Config = Config  # type: ignore[attr-defined]
@@ -115,3 +121,32 @@ def test_settings_refuse_assignment_and_name_schedules(plugin_parts: None, decor
         cfg.beta = 0.1
     assert cfg.beta == 0.5 and isinstance(cfg, Config) and repr(cfg).endswith("Config(beta=0.5)")
     assert replace(cfg, beta=0.1).beta == 0.1 and copy.deepcopy(cfg) == cfg
+
+
+@pytest.mark.parametrize("group", registry.modules())
+def test_every_shipped_part_is_of_the_base_class_of_its_group(group: str) -> None:
+    assert group in GROUPS
+    for name, cls in registry.registered(group).items():
+        registry.check_base(group, name, cls)
+
+
+def test_part_of_another_base_class_is_refused(plugin_parts: None) -> None:
+    @registry.register("intrinsic", "of_a_test")
+    class Count(RewardModule): ...
+
+    with pytest.raises(ConfigError) as refused:
+        registry.lookup("intrinsic", "of_a_test")
+    expected = "algo.intrinsic=of_a_test: Count is no Intrinsic (rlrun.addons.rewards.intrinsic.model)"
+    assert str(refused.value) == expected
+
+
+def test_part_without_the_settings_of_its_base_class_is_refused(plugin_parts: None) -> None:
+    @registry.register("intrinsic", "of_a_test")
+    class Count(Intrinsic):
+        @config
+        class Config:
+            power: float = 1.0
+
+    expected = r"algo\.intrinsic=of_a_test: Count needs the settings of Intrinsic: class Config\(Intrinsic\.Config\)"
+    with pytest.raises(ConfigError, match=expected):
+        registry.lookup("intrinsic", "of_a_test")

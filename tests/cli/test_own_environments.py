@@ -46,6 +46,7 @@ gym.register("OwnLine-v0", "own_env:Line")
 
 OWN_PARTS = '''
 import gymnasium as gym
+import torch
 from rlrun.settings import config
 from rlrun.settings import register
 
@@ -67,7 +68,7 @@ class Unset(gym.Wrapper):
         super().__init__(env)
 
 @register("network", "own_unset")
-class Net:
+class Net(torch.nn.Module):
     class Config:  # no @config
         width: int
 '''

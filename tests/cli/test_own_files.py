@@ -106,6 +106,34 @@ class Mine(Fixed):
         ent_coef: NonNegativeFloat = 0.3
 """
 
+BONUS = """
+from rlrun.core.addon import RewardModule
+from rlrun.settings import register
+
+
+@register("intrinsic", "file_bonus")
+class Bonus(RewardModule):
+    pass
+"""
+
+RECENT = """
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
+from rlrun.buffers.replay import Replay
+from rlrun.settings import config, register
+
+
+@register("buffer", "file_recent")
+class Recent(Replay):
+    @config
+    class Config(Replay.Config):
+        power: float = 2.0  # of the age
+
+
+@register("intrinsic", "file_constant_bonus")
+class ConstantBonus(Intrinsic):
+    pass
+"""
+
 PAGE = """\
 # @package _global_
 # Another page.
@@ -132,6 +160,8 @@ FILES = {
     "file_net.py": NETWORK,
     "file_shared.py": NETWORK.replace("cfg.hidden[0], members)", "cfg.hidden[0])").replace("file_wide", "file_shared"),
     "file_entropy.py": ENTROPY,
+    "file_bonus.py": BONUS,
+    "file_recent.py": RECENT,
     "file_pack/__init__.py": NETWORK.replace("file_wide", "file_packed"),
     "file_folder/x.py": "",
     "file_fault.py": "raise RuntimeError('no licence')\n",
@@ -191,6 +221,17 @@ def test_env_from_a_file_trains(words: list[str], workplace: Path) -> None:
     assert [*json.loads((run / "meta.json").read_text())["code"]] == [
         "file_env.py" if words == ["env=file_env.py:FileLine-v0"] else "./file_env.py"
     ]
+
+
+def test_part_without_yaml_has_the_settings_of_its_base_class(workplace: Path) -> None:
+    (job,) = jobs(["algo=dqn", "env=CartPole", "algo.buffer=./file_recent.py", "algo.intrinsic=file_constant_bonus",
+                   "preset=none", "algo.buffer.capacity=500"])  # fmt: skip
+    shipped = jobs(["algo=dqn", "env=CartPole", "algo.intrinsic=rnd", "preset=none"])[0].values["algo"]
+    buffer = job.values["algo"]["buffer"]
+    assert buffer == shipped["buffer"] | {"name": "file_recent", "power": 2.0, "capacity": 500}
+    bonus = job.values["algo"]["intrinsic"]
+    expected = {key: value for key, value in shipped["intrinsic"].items() if key not in ("embedding", "obs_clip")}
+    assert bonus == expected | {"name": "file_constant_bonus"}
 
 
 def test_run_of_a_file_is_named_after_its_class(workplace: Path) -> None:
@@ -350,6 +391,7 @@ def test_a_folder_with_the_name_of_its_file_is_no_other_module(
         (["algo=./file_set_default.py"], "line 21: the value of population must consist of numbers, strings,"),
         (["algo=./file_untyped.py"], "file_untyped.py, line 22: step_size has no type; write step_size: <type> = 0.5"),
         (["algo=sac", "env=Pendulum", "network=./file_shared.py"], "network=file_shared: ignores members=2, so"),
+        (["algo.intrinsic=./file_bonus.py"], "error: algo.intrinsic=file_bonus: Bonus is no Intrinsic (rlrun.addons."),
         (["network=./file_env.py"], "network=./file_env.py: the file registers no network"),
         (["algo=sac", "algo.buffer=./file_env.py"], 'registers no buffer; put @register("buffer", "file_env") above'),
     ],

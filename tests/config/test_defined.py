@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import rlrun
 from rlrun.agents.policy.ppo import PPO
+from rlrun.buffers.replay import Replay
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.core.agent import Agent
@@ -100,6 +101,20 @@ def test_algorithm_of_a_cell_may_choose_its_loop() -> None:
         ConfigError, match=r"^algo=nbown: class Own needs its loop, .* or a shipped algorithm as its base"
     ):
         composed("algo=nbown", "env=CartPole", "algo.learning_rate=0.1")
+
+
+def test_buffer_of_a_cell_has_the_settings_of_its_base_class() -> None:
+    @register("buffer", "nbbuffer")
+    class Recent(Replay):
+        __module__, __qualname__ = "__main__", "Recent"
+
+        @config
+        class Config(Replay.Config):
+            power: float = 2.0
+
+    shipped = composed("algo=dqn", "env=CartPole")["algo"]["buffer"]
+    found = composed("algo=dqn", "env=CartPole", "algo.buffer=nbbuffer")["algo"]["buffer"]
+    assert found == shipped | {"name": "nbbuffer", "power": 2.0}
 
 
 def test_network_of_a_cell_is_found() -> None:

@@ -253,7 +253,10 @@ class Contents:
             values = {part.name: part.values()}
         if part.group == "algo":
             return self._algorithm(part, values)
-        return Content(part.file, package, [], values)
+        defaults: list[object] = []
+        if part.base is not None:
+            defaults = [part.base, "_self_"]
+        return Content(part.file, package, defaults, values)
 
     def _algorithm(self, part: Declared | Defined, values: dict[str, object]) -> Content:
         """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose.

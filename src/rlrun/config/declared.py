@@ -20,6 +20,7 @@ from rlrun.errors import ConfigError, undecodable
 CONSTANT = re.compile(r"_|[A-Z]")  # names without a type that begin like this are constants, not settings
 CLASS_VAR = re.compile(r"(typing\.)?ClassVar\b")
 RLRUN = Path(__file__).parents[2]  # the folder that holds the package
+CONF = RLRUN / "rlrun/conf"
 MOST_BYTES = 1 << 20  # of a Python file
 # class attributes with which an algorithm chooses parts, each a section of `algo`: an example of a name, for messages
 CHOSEN_PARTS = {"loop": "onpolicy", "buffer": "replay"}
@@ -64,15 +65,19 @@ class Declared(NamedTuple):
 
     @property
     def base(self) -> str | None:
-        """The name of the algorithm whose settings this one inherits, because its class is a subclass; None if none.
+        """The name of the part whose settings this one inherits, because its class is a subclass; None if none.
 
-        The class of the other is one of rlrun or of the same file. A class that chooses its loop or buffer, or has a
-        YAML file, inherits no settings.
+        The class of the other is one of rlrun or of the same file. A class that chooses its loop or buffer, has a YAML
+        file, or a Config that inherits from none inherits no settings; an algorithm does in the last case too.
         """
-        chooses_parts = any(value for part in CHOSEN_PARTS for value in _assigned(self.node, part))
-        if self.group != "algo" or self.yaml_file is not None or chooses_parts:
+        if self.yaml_file is not None or not self.node.bases:
             return None
-        return _base(self.node, self.file)
+        if self.group == "algo":
+            if any(value for part in CHOSEN_PARTS for value in _assigned(self.node, part)):
+                return None
+        elif any(not inner.bases for inner in _inner_config(self.node)):
+            return None
+        return _base(self.node, self.file, self.group) or shared_settings(self.group)
 
     def values(self) -> dict[str, object]:
         """Returns the settings in the class's Config with their defaults, `???` for a setting without a default.
@@ -271,10 +276,23 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield str(names[0]), str(names[1])
 
 
-def _base(node: ast.ClassDef, file: Path) -> str | None:
-    """Returns the name of the nearest algorithm of which a class is a subclass, or None.
+def shared_settings(group: str) -> str | None:
+    """Returns the name of the YAML file with settings that all parts `algo.<group>` have, or None if there is none."""
+    if (CONF / "algo" / group / "_base.yaml").is_file():
+        return "_base"
+    return None
 
-    The class of the algorithm is one of the same file, or of a module of rlrun that the file imports.
+
+def _is_shipped(group: str, name: str) -> bool:
+    """Returns whether rlrun has a YAML file for a part."""
+    folders = (CONF / group, CONF / "algo" / group, CONF / "network" / group)
+    return any((folder / f"{name}.yaml").is_file() for folder in folders)
+
+
+def _base(node: ast.ClassDef, file: Path, group: str) -> str | None:
+    """Returns the name of the nearest part of a group of which a class is a subclass, or None.
+
+    The class of the part is one of the same file, or of a module of rlrun that the file imports.
     """
     for expression in node.bases:
         module, _, name = _imported(ast.unparse(expression), file).rpartition(".")
@@ -290,10 +308,10 @@ def _base(node: ast.ClassDef, file: Path) -> str | None:
                 continue
             if home == file and base.lineno >= node.lineno:
                 continue
-            for group, algo in _registered(base):
-                if group == "algo" and (home == file or (RLRUN / f"rlrun/conf/algo/{algo}.yaml").is_file()):
-                    return algo
-            return _base(base, home)
+            for other_group, part in _registered(base):
+                if other_group == group and (home == file or _is_shipped(group, part)):
+                    return part
+            return _base(base, home, group)
     return None
 
 
@@ -313,11 +331,14 @@ def _imported(name: str, file: Path) -> str:
 
 def _config(node: ast.ClassDef) -> list[ast.AnnAssign | ast.Assign] | None:
     """Returns the settings in the inner class Config, or None if there is none."""
-    for inner in node.body:
-        if isinstance(inner, ast.ClassDef) and inner.name == "Config":
-            lines = [line for line in inner.body if isinstance(line, ast.AnnAssign | ast.Assign)]
-            return [line for line in lines if _key(line).isidentifier() and not _is_constant(line)]
+    for inner in _inner_config(node):
+        lines = [line for line in inner.body if isinstance(line, ast.AnnAssign | ast.Assign)]
+        return [line for line in lines if _key(line).isidentifier() and not _is_constant(line)]
     return None
+
+
+def _inner_config(node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+    return (inner for inner in node.body if isinstance(inner, ast.ClassDef) and inner.name == "Config")
 
 
 def _is_constant(line: ast.AnnAssign | ast.Assign) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun.config import check
-from rlrun.config.declared import CHOSEN_PARTS, is_plain, registered_group
+from rlrun.config.declared import CHOSEN_PARTS, is_plain, registered_group, shared_settings
 from rlrun.errors import ConfigError
 
 PROGRAM = "__main__"
@@ -34,16 +34,19 @@ class Defined(NamedTuple):
 
     @property
     def base(self) -> str | None:
-        parent = self._parent()
-        if parent is None or any(part in vars(self.cls) for part in CHOSEN_PARTS):
+        if self.group == "algo" and any(part in vars(self.cls) for part in CHOSEN_PARTS):
             return None
-        return _algorithms()[parent]
+        known = _known(self.group)
+        parent = next((cls for cls in self.cls.__mro__[1:] if cls in known), None)
+        if parent is not None:
+            return known[parent]
+        return shared_settings(self.group)
 
     def values(self) -> dict[str, object]:
         inherited: set[str] = set()
-        parent = self._parent()
-        if self.base is not None and parent is not None:
-            inherited = {field.name for field in _settings(parent)}
+        if self.base is not None:
+            bases = [cls for cls in self.cls.__mro__[1:] if hasattr(cls, "Config")]
+            inherited = {field.name for cls in bases for field in _settings(cls)}
         if not is_dataclass(getattr(self.cls, "Config", None)):
             raise ConfigError(f"{self.group}={self.name}: class {self.cls.__name__} needs an inner class Config")
         found: dict[str, object] = {}
@@ -77,12 +80,6 @@ class Defined(NamedTuple):
             )
         return found
 
-    def _parent(self) -> type | None:
-        """Returns the nearest base class that is an algorithm, or None."""
-        if self.group != "algo":
-            return None
-        return next((base for base in self.cls.__mro__[1:] if base in _algorithms()), None)
-
 
 def defined(group: str) -> list[Defined]:
     """Returns the classes of the program in a group. group: as in `declared.find`."""
@@ -98,9 +95,9 @@ def find(group: str, name: str) -> Defined | None:
     return next((part for part in defined(group) if part.name == name), None)
 
 
-def _algorithms() -> dict[type, str]:
-    """Returns the names of the algorithms that this process has imported, by class."""
-    return {cls: name for name, cls in sys.modules[REGISTRY].known("algo").items()}
+def _known(group: str) -> dict[type, str]:
+    """Returns the names of the parts of a group that this process has imported, by class."""
+    return {cls: name for name, cls in sys.modules[REGISTRY].known(group).items()}
 
 
 def _settings(cls: type) -> "tuple[Field[object], ...]":

@@ -8,7 +8,7 @@ their plug-in is imported: through the `rlrun.plugins` entry point or `plugins=[
 import importlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from rlrun.errors import ConfigError, nearest
 from rlrun.imports import import_named, installed_plugins
 from rlrun.settings.configs import parse
+from rlrun.settings.groups import GROUPS
 from rlrun.settings.marks import parts_of
 
 T = TypeVar("T", bound=Callable[..., object])
@@ -90,7 +91,39 @@ def lookup(group: str, name: str) -> Any:
         known = names(group)
         fault = f"{group}: unknown name {name!r}{nearest(str(name), known)}"
         raise ConfigError(f"{fault} (registered: {', '.join(known)}; plugins=[FILE] adds a file's)")
-    return classes[name]
+    cls = classes[name]
+    if module is None:
+        check_base(group, name, cls)
+    return cls
+
+
+def check_base(group: str, name: str, cls: object) -> None:
+    """Raises ConfigError if the class of a user's part is no subclass of the base class of its group.
+
+    Neither is a Config that lacks settings which the base class has. A function may take the place of a class.
+    """
+    if group not in GROUPS or not isinstance(cls, type):
+        return
+    place = f"{GROUPS[group].key}={name}"
+    bases = {base: _imported(base) for base in GROUPS[group].bases}
+    kinds = [base for base in bases.values() if issubclass(cls, base)]
+    if not kinds:
+        known = " or ".join(f"{base.__name__} ({path.partition(':')[0]})" for path, base in bases.items())
+        raise ConfigError(f"{place}: {cls.__name__} is no {known}")
+    shared: object = getattr(kinds[0], "Config", None)
+    own: object = getattr(cls, "Config", shared)
+    if not (isinstance(shared, type) and is_dataclass(shared) and fields(shared)):
+        return
+    if isinstance(own, type) and not issubclass(own, shared):
+        above = kinds[0].__name__
+        raise ConfigError(f"{place}: {cls.__name__} needs the settings of {above}: class Config({above}.Config)")
+
+
+def _imported(path: str) -> type:
+    """Returns the class `module:class`."""
+    module, _, name = path.partition(":")
+    found: type = getattr(importlib.import_module(module), name)
+    return found
 
 
 def known(group: str) -> dict[str, type]:
