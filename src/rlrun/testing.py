@@ -1,4 +1,4 @@
-"""Contract tests for your own algorithms, environments, wrappers, networks and callbacks.
+"""Contract tests for your own algorithms, environments, wrappers, networks, callbacks and other parts.
 
 They check what rlrun relies on.
 
@@ -66,9 +66,10 @@ LOG_BYTES = 1 << 20
 
 
 def check_algorithm(*words: str) -> None:
-    """Checks that an algorithm acts without side effects, learns, and resumes bit for bit.
+    """Checks that an algorithm acts without side effects, learns, and resumes bit for bit, also with parts of your own.
 
-    words: as for `rlrun train`, such as "algo=./my_algo.py", "env=CartPole", "algo.loop.warmup_steps=50".
+    words: as for `rlrun train`, such as "algo=./my_algo.py", "env=CartPole", "algo.loop.warmup_steps=50". A part of an
+    algorithm is checked with an algorithm that uses it: "algo=sac", "algo.buffer=./my_buffer.py".
     """
     with failures("algorithm"):
         config = _config("preset=none", "env.num_envs=2", *words)
@@ -82,6 +83,19 @@ def check_algorithm(*words: str) -> None:
         finally:
             loop.env.close()
             other.env.close()
+
+
+@contextmanager
+def loop_of(*words: str) -> Iterator[Loop]:
+    """As a context manager, gives the loop of a run: with `agent`, `addons`, `buffer`, `env`, `begin()` and `tick()`.
+
+    words: as for `check_algorithm`, which has no preset and two environments by default.
+    """
+    loop = build_loop(_config("preset=none", "env.num_envs=2", *words))
+    try:
+        yield loop
+    finally:
+        loop.env.close()
 
 
 def check_environment(*words: str) -> None:

@@ -20,6 +20,7 @@ from rlrun.settings import registry
 KINDS = sorted(folder.name for folder in TEMPLATES.iterdir())
 QUICK = ["trainer.total_steps=200", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]",
          "env.selftest=off", "preset=none", "trainer.engine=eager", "run_dir=run"]  # fmt: skip
+REPLAY = ["algo.loop.warmup_steps=100", "algo.loop.updates_per_step=0.1", "algo.loop.batch_size=16"]
 TRAIN = {
     "algo": ["algo=./file_own/file_own.py", "env=CartPole"],
     "env": ["algo=ppo", "env=./file_own/file_own.py:FileOwn", "algo.loop.rollout_steps=20"],
@@ -28,6 +29,13 @@ TRAIN = {
                 "algo.loop.rollout_steps=20"],
     "callback": ["algo=ppo", "env=CartPole", "plugins=[./file_own/file_own.py]", "callbacks=[file_own]",
                  "algo.loop.rollout_steps=20"],
+    "head": ["algo=ppo", "env=Pendulum", "algo.head=./file_own/file_own.py", "algo.loop.rollout_steps=20"],
+    "intrinsic": ["algo=ppo", "env=CartPole", "algo.intrinsic=./file_own/file_own.py", "algo.loop.rollout_steps=20"],
+    "representation": ["algo=ppo", "env=CartPole", "algo.representation=./file_own/file_own.py",
+                       "algo.loop.rollout_steps=20"],
+    "buffer": ["algo=sac", "env=Pendulum", "algo.buffer=./file_own/file_own.py", *REPLAY],
+    "critic": ["algo=sac", "env=Pendulum", "algo.critic=./file_own/file_own.py", *REPLAY],
+    "loop": ["algo=sac", "env=Pendulum", "algo.loop=./file_own/file_own.py", *REPLAY, "algo.loop.ramp_steps=5"],
 }  # fmt: skip
 RLRUN = Path(sys.executable).with_name("rlrun")
 
@@ -85,8 +93,8 @@ def test_the_three_commands_of_a_new_plugin_work_in_processes_of_their_own(kind:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "usage: rlrun new KIND NAME (kinds: algo, callback, env, network, wrapper)"),
-        (["algos", "mine"], "no kind 'algos'; did you mean algo? (there are: algo, callback, env, network, wrapper)"),
+        ([], f"usage: rlrun new KIND NAME (kinds: {', '.join(KINDS)})"),
+        (["algos", "mine"], f"no kind 'algos'; did you mean algo? (there are: {', '.join(KINDS)})"),
         (["algo", "my-algo"], "'my-algo': must be a name of small letters, digits and _, such as my_algo"),
         (["algo", "class"], "'class': must be a name of small letters, digits and _"),
         (["algo", "_"], "'_': must be a name of small letters, digits and _"),

@@ -116,8 +116,8 @@ def furnish(home: Path) -> None:
     (home / "my_table.yaml").write_text(snippets("docs/reproduce.md", "yaml")[0])
     (home / "conf/preset").mkdir(parents=True)
     shutil.copy(home / "my_table.yaml", home / "conf/preset/ppo-MyEnv.yaml")
-    (home / "my_head.py").write_text(snippets("docs/plugins.md")[1])
     assert main(["new", "algo", "my_algo"]) == 0
+    assert main(["new", "head", "my_head"]) == 0
     (home / "my_package").mkdir()
     (home / "my_package/__init__.py").write_text((home / "my_algo/my_algo.py").read_text() + ENV)
     for example in filter(Path.is_file, EXAMPLES.iterdir()):

@@ -48,7 +48,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
         "ARCHITECTURE.md": 1,  # shows where the parts of an algorithm stand; the methods are left out
         "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
-        "docs/plugins.md": 2,  # the second by test_docs_commands.py, as my_head.py
+        "docs/plugins.md": 1,
         "docs/python.md": 7,
         "docs/start.md": 1,
         "docs/write_an_algorithm.md": 1,

@@ -31,7 +31,7 @@ COMMANDS = {
     "board": "start TensorBoard over runs, on this machine",
     "list": "list the names of algorithms, networks, environments, presets, ...",
     "show": "print every key of a composed config, with meaning and source",
-    "new": "write an algorithm, environment, network, wrapper or callback to start from, with a test",
+    "new": "write an algorithm, environment, network or other part to start from, with a test",
     "bench": "measure how fast the pieces of rlrun are on this machine",
     "completion": "print the script that completes words in bash, zsh or fish",
     "doctor": "print versions, devices and extras, and report problems",
