@@ -50,6 +50,17 @@ def test_console_lines_are_one_per_row_and_plain(tmp_path, capsys):
     assert rest[1:] == ["stopped: 10,000 of 20,000 steps in 1:04", "last return 3,457", str(tmp_path)]
 
 
+def test_console_lines_show_success_and_metrics_of_the_user(tmp_path, capsys):
+    telemetry = Telemetry(tmp_path, make_loggers(CONSOLE), "ppo", 20_000, 0)
+    telemetry.row({"step": 10, "wall_s": 2.0, "train/success_rate": 0.25, "custom/lifted": 3.0})
+    telemetry.row({"step": 20, "wall_s": 4.0, "train/success_rate": 0.25, "eval/success_rate": 0.5})
+    telemetry.row({"step": 30, "wall_s": 6.0})
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.endswith("  success 0.250  lifted 3.000")
+    assert second.endswith("  success 0.500")
+    assert "success" not in third
+
+
 def test_switched_off_says_nothing(tmp_path, capsys):
     telemetry = Telemetry(tmp_path, {}, "sac", 100, 0)
     telemetry.row({"step": 1, "wall_s": 2.0})

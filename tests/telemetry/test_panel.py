@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rlrun.telemetry.formatting import clock, memory, number, size
 from rlrun.telemetry.panel import PLAIN, UNICODE, aligned, panel
-from rlrun.telemetry.view import View
+from rlrun.telemetry.view import View, warmup_steps
 
 ROW = {
     **{"step": 50_000, "wall_s": 100.0, "train/return_mean": 4116.0, "train/episodes": 50},
@@ -51,6 +51,12 @@ def test_panel_shows_the_metrics():
         *("env 25%", "act 5%", "update 50%", "sac · HalfCheetah", "runs/sac-HalfCheetah/20260801-120000-s0-a1b2"),
     ):
         assert part in text
+
+
+def test_panel_shows_success_and_metrics_of_the_user():
+    own = {"train/success_rate": 0.75, "custom/lifted": 3.0}
+    (line,) = (line for line in draw([ROW | own], 90) if "goal" in line)
+    assert line.strip("│ ").split() == ["goal", "success", "0.750", "lifted", "3.000"]
 
 
 def test_panel_time_bar_is_proportional_to_shares():
@@ -99,6 +105,34 @@ def test_speed_and_time_left_follow_the_last_minute(monkeypatch):
         view.move(view.step + 10)
     assert view.speed == pytest.approx(10)
     assert view.left_s(0.5) == 2 * (100_000 - view.step)
+
+
+def test_time_left_is_unknown_in_the_warm_up_and_does_not_count_its_speed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("rlrun.telemetry.view.time.monotonic", lambda: now[0])
+    view = View("", Path(), 100_000, [], warmup_steps=5000)
+    for step in (1000, 4000, 5500):  # fast
+        now[0] += 1
+        view.move(step)
+        assert view.left_s(view.speed) is None
+    for _ in range(10):
+        now[0] += 1
+        view.move(view.step + 10)
+        assert view.left_s(view.speed) == pytest.approx((100_000 - view.step) / 10)
+
+
+@pytest.mark.parametrize(
+    ("loop", "steps"),
+    [
+        ({"rollout_steps": 8}, 0),
+        ({"warmup_steps": 300, "start_update": None}, 300),
+        ({"warmup_steps": 300, "start_update": 700}, 700),
+        ({"warmup_steps": None}, 900),
+    ],
+)
+def test_warm_up_of_a_config(loop, steps):
+    assert warmup_steps({"algo": {"loop": loop, "buffer": {"capacity": 900}}}) == steps
+    assert warmup_steps({"algo": {}}) == 0
 
 
 @pytest.mark.parametrize(

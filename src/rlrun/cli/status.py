@@ -138,7 +138,10 @@ def _last_snapshot(run: "StoredRun") -> int | None:
 
 def _left_s(run: "StoredRun") -> float | None:
     """Returns the seconds left at the speed of the last log rows, or None if the speed is unknown."""
-    rows = [row for row in run.rows[-RECENT:] if "wall_s" in row]
+    from rlrun.telemetry.view import warmup_steps
+
+    warmup = warmup_steps(run.config)
+    rows = [row for row in run.rows[-RECENT:] if "wall_s" in row and row["step"] >= warmup]
     if len(rows) < 2 or rows[-1]["wall_s"] <= rows[0]["wall_s"]:
         return None
     speed = (rows[-1]["step"] - rows[0]["step"]) / (rows[-1]["wall_s"] - rows[0]["wall_s"])

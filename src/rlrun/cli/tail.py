@@ -15,7 +15,7 @@ from rlrun.report.runs import DONE, check_config, newest, sound
 from rlrun.rundir import CONFIG, METRICS, RUNS, RunDir
 from rlrun.telemetry.console import Lines
 from rlrun.telemetry.metrics import MetricKeys, Row, parsed
-from rlrun.telemetry.view import View, closing
+from rlrun.telemetry.view import View, closing, warmup_steps
 
 USAGE = "rlrun tail [RUN]"
 HELP = f"""\
@@ -70,7 +70,8 @@ class FollowedRun:
         config = stored.values
         check_config(config)
         self._keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
-        self.view = RecordedView(str(config.get("name")), self.path, config["trainer"]["total_steps"], [])
+        total = config["trainer"]["total_steps"]
+        self.view = RecordedView(str(config.get("name")), self.path, total, [], warmup_steps(config))
 
     @property
     def step(self) -> int:

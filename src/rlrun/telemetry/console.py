@@ -9,7 +9,9 @@ from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.stdout import can_write, replace_unknown_letters, stdout_may_close, terminal_of_stdout
-from rlrun.telemetry.view import View, closing
+from rlrun.telemetry.view import View, closing, goals, warmup_steps
+
+SHOWN = 4  # number of metrics at the end of a line, such as the rate of success
 
 
 class Display(Protocol):
@@ -53,6 +55,8 @@ class Lines:
             mean = row["eval/return_mean"]
             std = row.get("eval/return_std", 0.0)
             parts.append(f"eval {number(mean)} {self._plus_minus} {number(std, like=mean)}")
+        for name, value in goals(row)[:SHOWN]:
+            parts.append(f"{name} {number(value)}")
         return "  ".join(parts)
 
     def progress(self, step: int) -> None:
@@ -85,7 +89,7 @@ class Console(Logger):
         preset = start.config.get("preset")
         if preset:
             title = f"{title}, preset {preset}"
-        self._display = open_display(title, start.run, start.total_steps, past)
+        self._display = open_display(title, start.run, start.total_steps, past, warmup_steps(start.config))
 
     def row(self, row: Row) -> None:
         self._display.row(self._keys.current(row))
@@ -100,10 +104,13 @@ class Console(Logger):
         self._display.close(summary)
 
 
-def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Display:
-    """Returns the form of console that fits stdout. past: log rows before a resume, with current keys."""
+def open_display(title: str, run: Path, total_steps: int, past: list[Row], warmup: int = 0) -> Display:
+    """Returns the form of console that fits stdout. past: log rows before a resume, with current keys.
+
+    warmup: steps before the first update.
+    """
     replace_unknown_letters()
-    view = View(title, run, total_steps, past)
+    view = View(title, run, total_steps, past, warmup)
     if "IPython" in sys.modules:
         from rlrun.telemetry.live import Live
         from rlrun.telemetry.notebook import CellOutput, in_notebook

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from rlrun.telemetry.formatting import clock, memory, number
-from rlrun.telemetry.view import View
+from rlrun.telemetry.view import View, goals
 
 MAX_WIDTH = 100
 LABEL = 8  # width of the labels on the left, in columns
@@ -36,7 +36,13 @@ PLAIN = Glyphs("=", ">", "-", "_.-:=+*#", "#", "+/-", "~")
 def panel(view: View, width: int, glyphs: Glyphs, colours: bool) -> Panel:
     """Returns a panel of at most `width` columns that shows `view`. Lines without data are left out."""
     inner = inner_width(width)
-    lines = [*_head(view, inner, glyphs), Text(), *_returns(view, inner, glyphs), *_losses(view, inner)]
+    lines = [
+        *_head(view, inner, glyphs),
+        Text(),
+        *_returns(view, inner, glyphs),
+        *_goals(view, inner),
+        *_losses(view, inner),
+    ]
     lines += [Text(), *_speed(view, inner), *_time(view, inner, glyphs, colours)]
     return framed(lines, view.title, view.run, width, glyphs)
 
@@ -142,15 +148,25 @@ def _best(view: View) -> Text:
     return Text.assemble(("best ", "dim"), (number(value), "green"), (f" at {step:,}", "dim"))
 
 
+def _goals(view: View, width: int) -> Iterable[Text]:
+    """Yields a line with the rate of success and as many of the user's metrics as fit."""
+    yield from _metrics("goal", goals(view.latest), width)
+
+
 def _losses(view: View, width: int) -> Iterable[Text]:
     """Yields a line with as many losses as fit, in the order of their keys in the log row."""
-    line = labelled("loss")
-    for key, value in view.latest.items():
-        if key.startswith("loss/"):
-            loss = Text.assemble((f"{key.removeprefix('loss/')} ", "dim"), number(value))
-            if len(line) + len(loss) > width:
-                break
-            line.append(loss).append("   ")
+    losses = [(key.removeprefix("loss/"), value) for key, value in view.latest.items() if key.startswith("loss/")]
+    yield from _metrics("loss", losses, width)
+
+
+def _metrics(label: str, metrics: Iterable[tuple[str, float]], width: int) -> Iterable[Text]:
+    """Yields a line with as many metrics as fit, none without metrics."""
+    line = labelled(label)
+    for name, value in metrics:
+        metric = Text.assemble((f"{name} ", "dim"), number(value))
+        if len(line) + len(metric) > width:
+            break
+        line.append(metric).append("   ")
     if len(line) > LABEL:
         yield line
 

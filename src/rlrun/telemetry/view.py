@@ -2,8 +2,10 @@
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
+from rlrun import dotted
 from rlrun.errors import printable
 from rlrun.telemetry.formatting import clock, number
 from rlrun.telemetry.metrics import Row
@@ -15,8 +17,8 @@ WINDOW_S = 60.0  # seconds over which the current speed is measured
 class View:
     """The latest value of every key, short histories of returns, the best evaluation, and the current speed."""
 
-    def __init__(self, title: str, run: Path, total_steps: int, past: list[Row]):
-        """past: the log rows from before a resume."""
+    def __init__(self, title: str, run: Path, total_steps: int, past: list[Row], warmup_steps: int = 0):
+        """past: the log rows from before a resume. warmup_steps: steps before the first update."""
         self.title = printable(title)
         self.run = printable(run)
         self.total_steps = total_steps
@@ -31,6 +33,7 @@ class View:
         self._started = self.now()
         self.step: int = self.latest.get("step", 0)
         self._marks = deque([(self._started, self.step)])
+        self._warm_from = warmup_steps  # the first step of which the speed is not that of the warm-up
 
     def now(self) -> float:
         """Returns the seconds of a clock that begins anywhere."""
@@ -51,6 +54,10 @@ class View:
         now = self.now()
         if step <= self.step:
             return
+        if self.step < self._warm_from <= step:
+            self._marks.clear()
+            self._marks.append((now, step))
+            self._warm_from = step
         self.step = step
         if now <= self._marks[-1][0]:  # no time has passed, so there is no speed
             return
@@ -66,8 +73,12 @@ class View:
         return self._earlier_s + self.now() - self._started
 
     def left_s(self, speed: float) -> float | None:
-        """Returns the remaining seconds at this speed (steps per second), or None if the speed is 0 (unknown)."""
-        if speed <= 0:
+        """Returns the remaining seconds at this speed (steps per second), or None if the speed is 0 (unknown).
+
+        None too in the warm-up and at its end, because steps without updates take less time.
+        """
+        is_warm = self._warm_from == 0 or self.step > self._warm_from
+        if speed <= 0 or not is_warm:
             return None
         return max(0, self.total_steps - self.step) / speed
 
@@ -75,6 +86,26 @@ class View:
     def done(self) -> float:
         """The fraction of steps done, 0 to 1."""
         return min(1.0, self.step / max(1, self.total_steps))
+
+
+def goals(row: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Returns the metrics of a row by which sparse tasks are judged: the success rate (that of an evaluation if there
+    is one) and custom/*, without their prefix."""
+    found = []
+    success = row.get("eval/success_rate", row.get("train/success_rate"))
+    if success is not None:
+        found.append(("success", success))
+    custom = "custom/"
+    return found + [(key.removeprefix(custom), row[key]) for key in row if key.startswith(custom)]
+
+
+def warmup_steps(config: Mapping[str, object]) -> int:
+    """Returns the steps of a run before its first update, in which the time left is unknown. config: of the run."""
+    values = dict(config)
+    steps: list[object] = [dotted.lookup(f"algo.loop.{key}", values) for key in ("warmup_steps", "start_update")]
+    if steps[0] is None:
+        steps.append(dotted.lookup("algo.buffer.capacity", values))
+    return max([0, *(step for step in steps if isinstance(step, int))])
 
 
 def closing(view: View, summary: dict[str, object]) -> list[str]:
