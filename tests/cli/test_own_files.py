@@ -234,6 +234,14 @@ def test_part_without_yaml_has_the_settings_of_its_base_class(workplace: Path) -
     assert bonus == expected | {"name": "file_constant_bonus"}
 
 
+def test_yaml_without_defaults_overrides_the_settings_of_the_base_class(workplace: Path) -> None:
+    Path("file_recent.yaml").write_text("power: 3.0\ncapacity: 700\n")
+    words = ["algo=dqn", "env=CartPole", "preset=none"]
+    (job,) = jobs([*words, "algo.buffer=./file_recent.py"])
+    shipped = jobs(words)[0].values["algo"]["buffer"]
+    assert job.values["algo"]["buffer"] == shipped | {"name": "file_recent", "power": 3.0, "capacity": 700}
+
+
 def test_run_of_a_file_is_named_after_its_class(workplace: Path) -> None:
     (job,) = jobs(["algo=./file_algo.py", f"env={workplace}/file_env.py:Line"])
     assert job.values["name"] == "file_climber-Line"

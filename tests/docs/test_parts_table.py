@@ -33,7 +33,7 @@ def test_row_of_the_table_of_parts_is_true(group: str) -> None:
     key, base, arguments, methods, yaml_files, template = ROWS[group]
     assert words(key) == [GROUPS[group].key]
     assert words(base) == [path.replace(":", ".") for path in GROUPS[group].bases]
-    assert words(template) in ([], [f"rlrun new {group}"])
+    assert words(template) in ([], [f"rlrun new {group} my_{group}"])
     for name in words(yaml_files):
         assert name == "algo" or (CONF / "algo" / group / f"{name}.yaml").is_file()
     shipped = [cls for cls in registry.registered(group).values() if isinstance(cls, type)]

@@ -243,6 +243,8 @@ class Contents:
             package = WHOLE
         if part.yaml_file is not None:
             found = _user_file(part.yaml_file, path)._replace(package=package)
+            if not found.defaults and part.base is not None:
+                found = found._replace(defaults=[part.base, "_self_"])
             if part.name_key and dotted.lookup(part.name_key, found.values) in (dotted.ABSENT, None):
                 dotted.put(part.name_key, part.name, found.values)
             return found

@@ -67,13 +67,14 @@ class Declared(NamedTuple):
     def base(self) -> str | None:
         """The name of the part whose settings this one inherits, because its class is a subclass; None if none.
 
-        The class of the other is one of rlrun or of the same file. A class that chooses its loop or buffer, has a YAML
-        file, or a Config that inherits from none inherits no settings; an algorithm does in the last case too.
+        The class of the other is one of rlrun or of the same file. An algorithm with a YAML file, or that chooses its
+        loop or buffer, inherits no settings; nor does another part with a Config that inherits from none.
         """
-        if self.yaml_file is not None or not self.node.bases:
+        if not self.node.bases:
             return None
         if self.group == "algo":
-            if any(value for part in CHOSEN_PARTS for value in _assigned(self.node, part)):
+            chooses_parts = any(value for part in CHOSEN_PARTS for value in _assigned(self.node, part))
+            if chooses_parts or self.yaml_file is not None:
                 return None
         elif any(not inner.bases for inner in _inner_config(self.node)):
             return None

@@ -86,7 +86,8 @@ class Parts:
     def _check_members(self, torso: nn.Module, spaces: list[Space], members: int) -> None:
         """Raises ConfigError if the members of an ensemble share all weights."""
         devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices), torch.enable_grad():  # a network with dropout draws random numbers
+        # a network may draw random numbers, as for dropout
+        with self.device, torch.random.fork_rng(devices), torch.enable_grad():
             fault = sharing(torso, example_inputs(torso, spaces, ROWS), members)
         if fault is not None:
             raise ConfigError(f"network={self.network['name']}: {fault}")
