@@ -90,6 +90,15 @@ def test_a_rule_ends_a_run_which_a_resume_leaves_so(tmp_path: Path, capsys: pyte
     assert (run.summary["status"], run.summary["step"]) == ("done", 160) and "stop_reason" not in run.summary
 
 
+def test_a_number_of_episodes_ends_a_run_at_the_next_row(tmp_path: Path) -> None:
+    rules = ["trainer.stop_when.metric=train/episodes", "trainer.stop_when.at_least=3"]
+    words = [*WORDS, *rules, "trainer.total_steps=2000", "trainer.log_every=1", "trainer.eval_every=0"]
+    run = rlrun.train(*words, run_dir=str(tmp_path / "run"))
+    counts = [row["train/episodes"] for row in run.rows]
+    assert counts[-1] >= 3 and all(count < 3 for count in counts[:-1])
+    assert run.summary["stop_reason"] == "train/episodes was at least 3"
+
+
 def test_a_resume_counts_the_rows_before_it(tmp_path: Path) -> None:
     run = rlrun.train(*WORDS, "trainer.stop_at=48", run_dir=str(tmp_path / "run"))
     run.resume(**{"trainer.stop_when.at_least": 1, "trainer.stop_when.times": 2})

@@ -1,5 +1,7 @@
 """The environments that rlrun ships. Importing this package registers their ids, `rlrun/<Name>-v0`, with Gymnasium."""
 
+from functools import partial
+
 import gymnasium
 
 from rlrun.envs.builtin import (
@@ -35,6 +37,16 @@ __all__ = [
     "recall",
 ]
 
+
+def _in_gymnasium(simulator: str, num_envs: int = 1, **arguments: object) -> gymnasium.vector.VectorEnv:
+    """Returns a vector env for `gymnasium.make_vec`. simulator: `module:class` of a TorchEnv."""
+    from rlrun.envs.making.make import entry_point
+    from rlrun.envs.simulators.in_gymnasium import InGymnasium  # imports torch
+
+    return InGymnasium(entry_point(simulator)(num_envs=num_envs, **arguments))
+
+
 for _id in ("rlrun/GridMaze-v0", "rlrun/PointMass-v0"):  # these have no single environments
     if _id not in gymnasium.registry:
-        gymnasium.register(_id, vector_entry_point=ENTRY_POINTS[_id], max_episode_steps=100)
+        _make = partial(_in_gymnasium, ENTRY_POINTS[_id])
+        gymnasium.register(_id, vector_entry_point=_make, max_episode_steps=100)

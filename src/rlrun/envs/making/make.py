@@ -185,7 +185,10 @@ def find(id: str) -> EnvSpec:
                 entry = f"{holder.__name__}:{name}"
                 return EnvSpec(entry, entry_point=entry)
             _register_by_convention(holder, key)
-        return gym.spec(name)
+        spec = gym.spec(name)
+        if spec.entry_point is None and name in suite.ENTRY_POINTS:  # gym.make_vec makes another class
+            spec = replace(spec, vector_entry_point=suite.ENTRY_POINTS[name])
+        return spec
     except gym.error.Error as error:
         if is_path(module or ""):
             raise ConfigError(f"{key}: {_absence(holder, name)}") from error
