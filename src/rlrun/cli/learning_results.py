@@ -4,12 +4,14 @@
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 FILE = Path(__file__).with_suffix(".json")
+DATA = re.compile(r"algo\.loop\.data=\[?([^\s\]]+)")  # in the settings of a run
 SHOWN = 2  # number of environments that are shown for an algorithm
 
 
@@ -21,6 +23,14 @@ class LearningResult(NamedTuple):
     steps: int
     seeds: int
     settings: str  # settings besides those of the preset, as typed; may be empty
+
+    @property
+    def data(self) -> str:
+        """The data sets from which it learned, in brackets, because a mixture limits the return; "" without data."""
+        named = DATA.search(self.settings)
+        if named is None:
+            return ""
+        return f" (from {named[1].replace(',', ' and ')})"
 
     def __str__(self) -> str:
         text = f"{self.final} after {self.steps:,} steps, {self.seeds} seed{'s' * (self.seeds > 1)}"
@@ -52,7 +62,7 @@ def of_algorithm(name: str) -> str:
     """Returns as text what an algorithm reached in its longest runs, or without stored runs, how it was tested."""
     found = results().get(name, [])
     if found:
-        shown = [f"{result.env} {result.final}" for result in found[:SHOWN]]
+        shown = [f"{result.env} {result.final}{result.data}" for result in found[:SHOWN]]
         if len(found) > SHOWN:
             shown.append(f"{len(found) - SHOWN} more")
         return ", ".join(shown)
