@@ -19,13 +19,14 @@ from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 CLOCKS = ("wall_s", "time/", "sys/")  # prefixes of metric keys that differ from run to run
+LATER = ("train/updates",)  # metrics that earlier versions do not write
 MISSING = object()
 
 
 class Outcome(NamedTuple):
     """The results of a run, with current names."""
 
-    rows: list[Row]  # log rows without metrics of time and memory
+    rows: list[Row]  # log rows without metrics of time and memory, and without `LATER`
     state: dict[str, Any]  # path -> value of everything in the last snapshot
 
 
@@ -36,15 +37,15 @@ def outcome(run: Path) -> Outcome:
     latest = max(history.FIRST, history.FORMAT - 1)
     written = parse_config(snapshot.header["config"], snapshot.path).metrics_format
     keys = MetricKeys(min(written, latest), algo)
-    rows = [without_clocks(keys.current(row)) for row in read_rows(run / METRICS)]
+    rows = [comparable(keys.current(row)) for row in read_rows(run / METRICS)]
     state = history.renamed_state(dict(snapshot.state), latest, algo)  # `load` applied the renames of its format
     facts, _ = manifest.verify(snapshot.path)
     return Outcome(rows, dict(leaves(state)) | facts.ring_hashes())
 
 
-def without_clocks(row: Row) -> Row:
-    """Returns a log row without metrics of time and memory, which differ from run to run."""
-    return {key: value for key, value in row.items() if not key.startswith(CLOCKS)}
+def comparable(row: Row) -> Row:
+    """Returns a log row without metrics of time and memory, and without those that the earlier run may lack."""
+    return {key: value for key, value in row.items() if not key.startswith(CLOCKS) and key not in LATER}
 
 
 def run_difference(before: Path, now: Path) -> str:

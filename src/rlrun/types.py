@@ -146,7 +146,7 @@ class Context:
 
     updates: int  # updates before this one
     env_steps: int  # transitions collected so far; on-policy, before the rollout
-    progress: float  # env_steps / horizon of the schedules, at most 1
+    progress: float  # fraction of the run that is done, as in `Loop.progress`
     data: Any = None  # read access to the run's replay buffer (core/data.py); None if there is none
 
 

@@ -187,6 +187,8 @@ def test_title_of_the_panel_names_the_preset(monkeypatch: pytest.MonkeyPatch) ->
     titles = []
     monkeypatch.setattr(console, "open_display", lambda title, *_: titles.append(title))
     for config in ({"preset": "ppo-Pendulum"}, {"preset": None}):
-        start = SimpleNamespace(keys=None, rows=[], title="mine", run=Path(), total_steps=9, config=config)
+        start = SimpleNamespace(
+            keys=None, rows=[], title="mine", run=Path(), total_steps=9, total_updates=None, config=config
+        )
         console.Console(None).open(start)
     assert titles == ["mine, preset ppo-Pendulum", "mine"]

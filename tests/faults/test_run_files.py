@@ -10,6 +10,7 @@ import yaml
 from rows.processes import Child
 
 from rlrun.cli import main
+from rlrun.run.counts import Counts
 from rlrun.run.trainer import Trainer
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
@@ -31,11 +32,11 @@ def deleted_at(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletes a folder when the run is at this step."""
     log_and_evaluate = Trainer.log_and_evaluate
 
-    def one(self: Trainer) -> None:
+    def one(self: Trainer, now: Counts) -> None:
         if self.loop.steps == step:
             self.checkpointer.wait()
             shutil.rmtree(path)
-        log_and_evaluate(self)
+        log_and_evaluate(self, now)
 
     monkeypatch.setattr(Trainer, "log_and_evaluate", one)
 
@@ -139,7 +140,7 @@ def test_a_full_disk_without_room_for_the_error_log_is_one_line(
     def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
-    def broken(self: Trainer) -> None:
+    def broken(self: Trainer, now: Counts) -> None:
         raise ValueError("something else")
 
     monkeypatch.setattr(Trainer, "log_and_evaluate", broken)

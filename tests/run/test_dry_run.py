@@ -11,6 +11,7 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.run import dry_run
+from rlrun.run.counts import Counts
 from rlrun.run.dry_run import Times, estimate, num_evaluations
 from rlrun.snapshot import manifest
 
@@ -90,7 +91,7 @@ def test_dry_run_of_a_rollout_measures_its_batch(tmp_path: Path) -> None:
     sizes, times = estimate(config)
     assert sizes.replay == 0 and 2 * 32 * 36 <= sizes.rollout < 2 * 32 * 100, "36 bytes are observations and reward"
     assert times.steps == 128, "a run ends after a whole rollout"
-    assert times.warmup_steps == 0 and math.isfinite(times.total) and num_evaluations(config.trainer) == 0
+    assert times.warmup_steps == 0 and math.isfinite(times.total) and num_evaluations(config.trainer, times.end) == 0
 
 
 def test_dry_run_measures_a_part_of_a_long_rollout(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +108,23 @@ def test_dry_run_measures_a_part_of_a_long_rollout(capsys: Any, monkeypatch: pyt
     assert code == 0 and "the first update comes after 128 steps and the run ends after 65, so" in hint
 
 
+def test_dry_run_of_a_number_of_updates_counts_the_steps_to_them(capsys: Any) -> None:
+    words = ["algo=ppo", "env=CartPole", "env.num_envs=2", "algo.loop.rollout_steps=32", "algo.minibatch_size=32"]
+    words += ["trainer.total_updates=5", "trainer.period_unit=updates", "trainer.eval_every=2"]
+    code, out, _ = say(capsys, "train", *words, "--dry-run")
+    assert code == 0 and any(" for 320 steps at" in line for line in out)
+    assert any("3 evaluations of" in line for line in out)
+    times = estimate(run_config(jobs(words)[0].values))[1]
+    assert (times.end.steps, times.end.updates) == (320, 5)
+    assert times.end.episodes > 1, "as many as in the measured steps"
+    replay = [*DQN, "algo.loop.updates_per_step=0.5", "trainer.total_updates=200"]
+    times = estimate(run_config(jobs(replay)[0].values))[1]
+    assert (times.warmup_steps, times.steps) == (100, pytest.approx(400, abs=8))
+
+
 def test_total_time_adds_warm_up_and_updates() -> None:
-    assert Times(warmup_step=0.1, step=0.5, warmup_steps=10, steps=4).total == pytest.approx(3.0)
+    times = Times(warmup_step=0.1, step=0.5, warmup_steps=10, steps=4, end=Counts(steps=14))
+    assert times.total == pytest.approx(3.0)
 
 
 def test_dry_run_counts_the_state_of_environments_in_snapshots() -> None:

@@ -127,3 +127,72 @@ def test_a_run_pauses_between_rows(tmp_path: Path) -> None:
     assert (run.summary["step"], run.rows) == (16, [])
     assert json.loads((run.path / "summary.json").read_text())["status"] == "paused"
     assert (run.path / "snapshots" / "step_000000016").exists()
+
+
+IN_UPDATES = [*WORDS, "trainer.total_steps=1e6", "trainer.total_updates=10"]
+
+
+def test_run_of_a_number_of_updates_ends_as_one_of_their_steps(tmp_path: Path) -> None:
+    steps = rlrun.train(*WORDS, run_dir=str(tmp_path / "steps"))
+    updates = rlrun.train(*IN_UPDATES, run_dir=str(tmp_path / "updates"))
+    assert updates.summary["step"] == 160 and updates.summary["stop_reason"] == "it made 10 updates"
+    rates = [[row["train/learning_rate"] for row in run.rows] for run in (steps, updates)]
+    assert rates[0] == rates[1] and rates[0][-1] < rates[0][0] / 5, "the schedule falls over the updates"
+    assert [row["train/updates"] for row in steps.rows] == [*range(1, 11)]
+    both = rlrun.train(*WORDS, "trainer.total_updates=20", run_dir=str(tmp_path / "both"))
+    assert [row["train/learning_rate"] for row in both.rows] == rates[0], "the steps end the run"
+
+
+def test_finished_run_goes_on_to_more_updates_with_the_schedule_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rlrun.train(*IN_UPDATES, run_dir=str(tmp_path / "run"))
+    assert main(["resume", str(run.path)]) == 0
+    assert "because it made 10 updates; a resume with other" in capsys.readouterr().out
+    (run.path / "summary.json").unlink()  # killed after its last snapshot
+    run.resume()
+    assert (run.summary["status"], run.summary["step"]) == ("done", 160)
+    assert run.summary["stop_reason"] == "it made 10 updates"
+    assert main(["resume", str(run.path), "trainer.total_updates=10"]) == 0, "nothing has changed"
+    capsys.readouterr()
+    assert main(["resume", str(run.path), "trainer.total_updates=9"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: trainer.total_updates=9: step_000000160 has 10 updates; set a larger number"
+    ]
+    assert main(["resume", str(run.path), "trainer.total_updates=12"]) == 0
+    captured = capsys.readouterr()
+    assert "algo.learning_rate is 0 after the end of its schedule" in captured.out + captured.err
+    assert [row["train/learning_rate"] for row in run.rows[-2:]] == [0, 0]
+    assert run.rows[-1]["train/updates"] == 12
+
+
+@pytest.mark.parametrize("unit", ["updates", "episodes"])
+def test_run_that_pauses_within_a_period_goes_on_as_if_it_had_not_paused(unit: str, tmp_path: Path) -> None:
+    periods = [f"trainer.period_unit={unit}", "trainer.log_every=3", "trainer.eval_every=4", "trainer.snapshot_every=5"]
+    words = [*WORDS, *periods, "trainer.log_every=3", "env.max_episode_steps=10"]
+    whole = rlrun.train(*words, run_dir=str(tmp_path / "whole"))
+    run = rlrun.train(*words, "trainer.stop_at=30", run_dir=str(tmp_path / "run"))
+    run.resume(**{"trainer.stop_at": 80})
+    run.resume()
+    keys = ("step", f"train/{unit}", "eval/return_mean")
+    rows, expected = ([[row.get(key) for key in keys] for row in one.rows] for one in (run, whole))
+    assert rows == expected
+    assert sum(row[2] is not None for row in rows) >= 3
+    assert Store(run.path).load().digest == Store(whole.path).load().digest
+
+
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [
+        ("trainer.total_updates=0", "trainer.total_updates=0: must be greater than or equal to 1"),
+        (
+            "trainer.period_unit=iterations",
+            "trainer.period_unit='iterations': must be 'steps', 'updates' or 'episodes'",
+        ),
+    ],
+)
+def test_lengths_and_units_that_do_not_exist_are_refused_in_one_line(
+    word: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *WORDS, word]) == 2
+    assert capsys.readouterr().err.splitlines() == [f"error: {fault}"]

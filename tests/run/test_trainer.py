@@ -14,9 +14,10 @@ from rlrun.core.accumulator import Accumulator
 from rlrun.core.clock import Clock
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
+from rlrun.run.counts import Counts
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
-from rlrun.run.trainer import Trainer, is_due, learning_rate_name
+from rlrun.run.trainer import Trainer, learning_rate_name
 from rlrun.types import Episode
 
 
@@ -33,7 +34,8 @@ from rlrun.types import Episode
     ],
 )
 def test_is_due_when_a_multiple_of_the_period_was_reached(period: int, before: int, after: int, expected: bool) -> None:
-    assert is_due(period, before, after) == expected
+    for unit in ("steps", "updates", "episodes"):
+        assert Counts(**{unit: after}).is_due(period, unit, Counts(**{unit: before})) == expected
 
 
 NEVER = StopWhenConfig(metric="eval/return_mean", at_least=None, at_most=None, times=1, plateau=None, hours=None)
@@ -58,7 +60,7 @@ class Run(nn.Module):
         self.evaluated: list[int] = []
         self.scores = iter([1.0, 3.0, 2.0, 5.0, 0.0, 0.0, 0.0])
         base = {
-            "total_steps": 40, "stop_at": None, "stop_when": NEVER,
+            "total_steps": 40, "total_updates": None, "stop_at": None, "period_unit": "steps", "stop_when": NEVER,
             "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "log_every": 1000,
             "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
             "snapshot_on_failure": "continue",
@@ -116,6 +118,31 @@ def test_rows_evaluations_and_snapshots_come_at_their_periods() -> None:
     run.run()
     assert run.evaluated == [12, 24, 36, 40]
     assert [row["step"] for row in run.rows] == [12, 20, 24, 32, 36, 40]
+    assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
+
+
+def test_run_ends_after_its_updates_if_they_come_before_its_steps() -> None:
+    run = Run(stride=4, total_steps=40, total_updates=3)
+    assert run.run() == "done" and run.trainer.stop_reason == "it made 3 updates"
+    assert (run.steps, run.evaluated, run.saved) == (12, [12], ["best", "step_000000012"])
+    assert [row["train/updates"] for row in run.rows] == [3]
+    run = Run(stride=4, total_steps=8, total_updates=3)
+    assert run.run() == "done" and run.trainer.stop_reason is None and run.updates == 2
+
+
+@pytest.mark.parametrize(("unit", "each"), [("updates", 1), ("episodes", 2)])
+def test_periods_may_be_in_updates_and_in_episodes(unit: str, each: int) -> None:
+    class Twice(Run):
+        def tick(self) -> dict[str, torch.Tensor]:
+            self.metrics.episodes.append(Episode(0.0, 2))
+            return super().tick()
+
+    run = Twice(
+        stride=4, total_steps=40, period_unit=unit, eval_every=3 * each, log_every=2 * each, snapshot_every=4 * each
+    )
+    run.run()
+    assert run.evaluated == [12, 24, 36, 40]
+    assert [row["step"] for row in run.rows] == [8, 12, 16, 24, 32, 36, 40]
     assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
 
 
@@ -232,7 +259,8 @@ def test_restarts_are_logged_once() -> None:
 
 def test_a_finished_run_is_done_without_a_tick() -> None:
     run = Run(total_steps=8)
-    run.steps = run.trainer.progress.logged_until = 8
+    run.steps = 8
+    run.trainer.progress.logged_until = Counts(steps=8)
     assert run.run() == "done"
     assert (run.updates, run.rows, run.saved) == (0, [], [])
 
@@ -281,7 +309,7 @@ def test_trainer_state_round_trips_progress() -> None:
     other.trainer.load(dict(state), {"wall_s": 12.5})
     assert other.trainer.progress == run.trainer.progress
     assert other.trainer.elapsed() >= 12.5
-    assert state["trainer._extra_state"]["progress"]["settled"] == 20, "its name in snapshots"
+    assert state["trainer._extra_state"]["progress"]["settled"] == {"steps": 20, "updates": 5, "episodes": 5}
 
 
 # --- signals ---------------------------------------------------------------------------------------------------------

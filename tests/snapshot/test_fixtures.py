@@ -11,7 +11,7 @@ from test_tree import same
 from rlrun.formats import history
 from rlrun.snapshot.store import Store
 
-FORMATS = sorted(make_fixtures.FOLDER.glob("format_*"))
+FORMATS = sorted(make_fixtures.FOLDER.glob("format_*"), key=lambda path: int(path.name.removeprefix("format_")))
 
 
 def test_every_snapshot_format_has_a_fixture() -> None:

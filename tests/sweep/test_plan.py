@@ -397,6 +397,16 @@ def test_environments_with_other_numbers_of_rungs_are_refused() -> None:
               "normalize={CartPole: [0,1], HalfCheetah: [0,1]}"])  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [("trainer.period_unit=updates", "set it to steps"), ("trainer.total_updates=9", "set it to null")],
+)
+def test_rungs_of_a_run_that_is_not_measured_in_steps_are_refused(word: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{word}: rungs are in steps; {advice}, or prune=none$"):
+        plan([*WORDS, word])
+    plan([*WORDS, word, "prune=none"])
+
+
 def test_sweep_with_a_limit_of_the_disk_is_stored(tmp_path: Path) -> None:
     planned = replace(typed(), cfg=settings({"disk": "20G"}), path=tmp_path)
     planned.begin()

@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.loggers import make_loggers
+from rlrun.telemetry.media import Image
 from rlrun.telemetry.metrics import read_rows
 
 
@@ -61,9 +62,28 @@ def test_board_imports_neither_torch_nor_tensorflow(tmp_path):
 import sys, threading
 from pathlib import Path
 from rlrun.telemetry.board import EventFile
-board = EventFile(Path({str(tmp_path)!r}), [])
+board = EventFile(Path({str(tmp_path)!r}), "step", [])
 board.write({{"step": 1, "wall_s": 0.1, "loss/x": 2.0}})
 heavy = {{"torch", "tensorflow"}} & set(sys.modules)
 assert not heavy and threading.active_count() == 1, heavy
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+@pytest.mark.parametrize("x", ["updates", "episodes"])
+def test_board_shows_curves_and_images_over_updates_or_episodes_also_after_a_resume(tmp_path, x):
+    def train(from_step, to_step):
+        telemetry = Telemetry(tmp_path, make_loggers({"tensorboard": {"x": x}}), "sac", 100, from_step)
+        for step in range(from_step + 1, to_step + 1):
+            row = {"step": step, "wall_s": step * 0.5, "loss/critic": 1.0, f"train/{x}": 10 * step}
+            if step == 2:
+                del row[f"train/{x}"]  # as earlier versions wrote it
+            telemetry.media(step, "custom/shot", Image(np.zeros((4, 4, 3), np.uint8)))
+            telemetry.row(row)
+        telemetry.close({"status": "done"})
+
+    train(0, 5)
+    train(3, 6)
+    board = EventAccumulator(str(tmp_path / "tb"), size_guidance={"scalars": 0, "images": 0}).Reload()
+    assert [event.step for event in board.Scalars("loss/critic")] == [10, 30, 40, 50, 60]
+    assert sorted(event.step for event in board.Images("custom/shot")) == [0, 10, 10, 30, 40, 50]

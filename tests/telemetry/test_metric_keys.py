@@ -89,7 +89,7 @@ def test_console_shows_current_keys_of_old_and_new_rows(tmp_path: Path, monkeypa
         def row(self, row: Row) -> None:
             shown.append(row)
 
-    def open_display(title: str, run: Path, total_steps: int, past: list[Row], warmup: int) -> Lines:
+    def open_display(title: str, run: Path, total_steps: int, past: list[Row], *lengths: int | None) -> Lines:
         shown.extend(past)
         return Shown(View(title, run, total_steps, past))
 

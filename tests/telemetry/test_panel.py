@@ -135,6 +135,18 @@ def test_warm_up_of_a_config(loop, steps):
     assert warmup_steps({"algo": {}}) == 0
 
 
+def test_view_of_a_number_of_updates_estimates_its_last_step():
+    view = View("", Path(), 100_000, [], total_updates=40)
+    assert view.total_steps == 100_000, "until a row has updates"
+    view.add({"step": 1000, "wall_s": 60.0, "train/updates": 10})
+    view.move(1000)
+    assert (view.total_steps, view.done) == (4000, 0.25)
+    view.add({"step": 4200, "wall_s": 60.0, "train/updates": 42})
+    assert view.total_steps == 4200
+    view.add({"step": 9000, "wall_s": 60.0, "train/updates": 1})
+    assert view.total_steps == 100_000
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -83,7 +83,7 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     if times.warmup_steps:
         steps += f", the first {times.warmup_steps:,} at {number(1 / times.warmup_step)} steps/s"
     yield "time", f"{steps}; measured for {MEASURED_S:g} s"
-    evaluations = num_evaluations(cfg)
+    evaluations = num_evaluations(cfg, times.end)
     if evaluations:
         plural = "s" * (evaluations != 1)
         yield "", f"not included: {evaluations:,} evaluation{plural} of {cfg.eval_episodes:,} episodes"

@@ -70,8 +70,9 @@ class FollowedRun:
         config = stored.values
         check_config(config)
         self._keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
-        total = config["trainer"]["total_steps"]
-        self.view = RecordedView(str(config.get("name")), self.path, total, [], warmup_steps(config))
+        trainer = config["trainer"]
+        title, updates = str(config.get("name")), trainer.get("total_updates")
+        self.view = RecordedView(title, self.path, trainer["total_steps"], [], warmup_steps(config), updates)
 
     @property
     def step(self) -> int:

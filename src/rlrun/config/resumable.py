@@ -19,9 +19,10 @@ PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=R
 CLUSTER = "cluster"  # section that says in which processes shards run
 # settings of duration, device, evaluation, logging and snapshots, which do not change the result of training
 FREE = (
-    "trainer.total_steps", "trainer.stop_at", "trainer.stop_when.metric", "trainer.stop_when.at_least",
+    "trainer.total_steps", "trainer.total_updates", "trainer.stop_at",
+    "trainer.stop_when.metric", "trainer.stop_when.at_least",
     "trainer.stop_when.at_most", "trainer.stop_when.times", "trainer.stop_when.plateau", "trainer.stop_when.hours",
-    "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
+    "trainer.period_unit", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",

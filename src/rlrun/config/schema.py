@@ -57,8 +57,10 @@ class TrainerConfig:
     """The section `trainer`."""
 
     total_steps: PositiveInt
+    total_updates: PositiveInt | None
     stop_at: PositiveInt | None
     stop_when: StopWhenConfig
+    period_unit: Literal["steps", "updates", "episodes"]
     eval_every: NonNegativeInt
     eval_episodes: Episodes
     eval_max_steps: PositiveInt

@@ -27,6 +27,7 @@ class Loop(Requires, Module):
     names neither environments nor add-ons.
 
     horizon: the number of steps over which schedules run. A resume with more steps does not change the horizon.
+    update_horizon: the same in updates; 0 for a run without a number of updates.
     """
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
@@ -39,7 +40,7 @@ class Loop(Requires, Module):
         self.spec, self.device = env.spec, env.device
         self.cfg, self.seed, self.horizon = cfg, seed, horizon
         self.objective = addons.spec_after(env.spec).objective
-        self.steps = self.updates = 0
+        self.steps = self.updates = self.update_horizon = 0
         self.clock = Clock()
         self.collector = Collector(agent, addons, env, self.clock)
         # a line for each environment that failed and was created again; the trainer reads and empties it
@@ -146,9 +147,17 @@ class Loop(Requires, Module):
         """Passes a step to the add-ons. Returns the step to learn from, with a column for each intrinsic reward."""
         return self.addons.on_step(step)
 
+    @property
+    def progress(self) -> float:
+        """The fraction of the run that is done, in steps or in updates, whichever is nearer to its end."""
+        done = self.steps / self.horizon
+        if self.update_horizon:
+            done = max(done, self.updates / self.update_horizon)
+        return min(1.0, done)
+
     def context(self, data: object = None) -> Context:
         """Returns the context of an update at this point of the run."""
-        return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
+        return Context(self.updates, self.steps, self.progress, data)
 
     def begin_update(self, ctx: Context) -> None:
         """Sets hyperparameters that have a schedule to their values for this update."""
@@ -210,7 +219,7 @@ class Loop(Requires, Module):
         """Returns the current values of scheduled parameters of the environments."""
         if self.curriculum is None:
             return {}
-        return self.curriculum.values(self.steps, min(1.0, self.steps / self.horizon))
+        return self.curriculum.values(self.steps, self.progress)
 
     def fetch_episodes(self) -> None:
         """Reads the episodes that ended in a simulator on a GPU. Called rarely, because it waits for the GPU."""
@@ -236,7 +245,7 @@ class Loop(Requires, Module):
 
     def saved(self) -> Iterator[tuple[object, Sequence[str]]]:
         """Yields what snapshots hold besides modules: each owner, with the names of its attributes."""
-        yield self, ("steps", "updates", "horizon", "obs", "carry")
+        yield self, ("steps", "updates", "horizon", "update_horizon", "obs", "carry")
 
     def get_extra_state(self) -> dict[str, object]:
         self.fetch_episodes()

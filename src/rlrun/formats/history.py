@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
-from rlrun.formats import format_6, format_7, format_8
+from rlrun.formats import format_6, format_7, format_8, format_10
 
 
 class Renamed(NamedTuple):
@@ -62,6 +62,13 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("cluster", {"name": "none"}, beside="network"),
             *(Added("algo.loop.shards", None, "lag", loop) for loop in WITH_SHARDS),
         )
+    ),
+    FormatChange(
+        added=(
+            Added("trainer.total_updates", None, beside="total_steps"),
+            Added("trainer.period_unit", "steps", beside="eval_every"),
+        ),
+        restate=format_10.restate,
     ),
 )
 FORMAT = FIRST + len(CHANGES)

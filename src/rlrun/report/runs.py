@@ -13,7 +13,7 @@ from rlrun.errors import ConfigError
 from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.lock import LOCK, holder
 from rlrun.rundir import LISTING, METRICS
-from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
+from rlrun.telemetry.metrics import MetricKeys, Row, last_step, read_rows
 
 RUN_FILES = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
 SWEEPS = "sweeps"  # folder below runs/ that holds sweeps; it is no fault if it holds no run
@@ -51,8 +51,12 @@ class StoredRun:
 
     @property
     def total_steps(self) -> int:
-        """The total number of steps in the config."""
-        return int(self.config["trainer"]["total_steps"])
+        """The step at which the run ends, estimated if it ends after a number of updates."""
+        trainer = self.config["trainer"]
+        latest: dict[str, float] = {}
+        if self.rows:
+            latest = self.rows[-1]
+        return last_step(trainer["total_steps"], trainer.get("total_updates"), latest)
 
     @property
     def step(self) -> int:
@@ -208,6 +212,9 @@ def check_config(config: dict[str, Any]) -> None:
             raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
     if not is_whole(config["trainer"]["total_steps"], 0, LAST_STEP):
         raise ConfigError(f"not a run of rlrun (trainer.total_steps in {CONFIG} is not a number of steps)")
+    updates = config["trainer"].get("total_updates")
+    if updates is not None and not is_whole(updates, 1, LAST_STEP):
+        raise ConfigError(f"not a run of rlrun (trainer.total_updates in {CONFIG} is not a number of updates)")
 
 
 def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:

@@ -74,6 +74,7 @@ def build_loop(config: RunConfig) -> Loop:
         loop: Loop = registry.build("loop", config.algo["loop"], *parts, path="algo.loop")
         loop.curriculum = curriculum
         loop.schedules = schedules
+        loop.update_horizon = config.trainer.total_updates or 0
         if isinstance(env, ShardedEnv):
             loop.collector = ShardedCollector(agent, addons, schedules, env, loop.clock)
         set_first_parameters(loop)

@@ -28,6 +28,7 @@ class StoreCheckpointer:
         """Takes a snapshot. The log rows so far are written to disk first."""
         header = {
             "step": self.loop.steps,
+            "updates": self.loop.updates,
             "total_steps": self.config.trainer.total_steps,
             "algo": self.config.algo["name"],
             **self.recorded._asdict(),

@@ -17,6 +17,7 @@ from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
 from rlrun.run.checkpointer import rings, saved_rings
+from rlrun.run.counts import Counts
 from rlrun.run.lifecycle import build_new
 from rlrun.settings import registry
 from rlrun.snapshot import tree
@@ -38,6 +39,7 @@ class Times:
     step: float  # a step with its updates
     warmup_steps: int
     steps: int  # all other steps of the run
+    end: Counts  # what the whole run will have done
     first_update: tuple[str, int] = ("", 0)  # as `Loop.first_update`
 
     @property
@@ -72,23 +74,23 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows that data sets have filled
         first_update = loop.first_update()
         fraction = loop.shorten_rollouts(MEASURED_ROLLOUT)
-        times = _times(loop, config.trainer.total_steps, fraction)
+        times = _times(loop, config.trainer, fraction)
         times = dataclasses.replace(times, first_update=first_update)
-        return _sizes(loop, config, held, fraction), times
+        return _sizes(loop, config, held, fraction, times.end), times
     finally:
         loop.env.close()
 
 
-def num_evaluations(cfg: TrainerConfig) -> int:
-    """Returns the number of evaluations of a run."""
+def num_evaluations(cfg: TrainerConfig, end: Counts) -> int:
+    """Returns the number of evaluations of a run. end: what the run will have done."""
     if not cfg.eval_episodes:
         return 0
     if not cfg.eval_every:
         return 1
-    return math.ceil(cfg.total_steps / cfg.eval_every)
+    return math.ceil(getattr(end, cfg.period_unit) / cfg.eval_every)
 
 
-def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
+def _times(loop: Loop, cfg: TrainerConfig, fraction: float) -> Times:
     """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates.
 
     fraction: the fraction of a rollout that a tick collects. The loop must not be trained afterwards, because its
@@ -96,7 +98,7 @@ def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
     """
     loop.tick()
     tick_steps = round(loop.steps / fraction)
-    total_steps = math.ceil(total_steps / tick_steps) * tick_steps  # a run ends after a whole rollout
+    total_steps = math.ceil(cfg.total_steps / tick_steps) * tick_steps  # a run ends after a whole rollout
     warmup = min(total_steps, getattr(loop, "start_update", 0))  # only loops with replay have it
     warmup_step = 0.0
     if warmup:
@@ -105,7 +107,16 @@ def _times(loop: Loop, total_steps: int, fraction: float) -> Times:
     until = time.perf_counter() + MEASURED_S
     while loop.updates < FIRST_UPDATES and time.perf_counter() < until:
         loop.tick()
-    return Times(warmup_step, _seconds_per_step(loop, MEASURED_S), warmup, total_steps - warmup)
+    first_step, first_update = loop.steps, loop.updates
+    step = _seconds_per_step(loop, MEASURED_S)
+    loop.fetch_episodes()
+    updates_per_step = (loop.updates - first_update) / (loop.steps - first_step) * fraction
+    if cfg.total_updates is not None and updates_per_step:
+        total_steps = min(total_steps, warmup + math.ceil(cfg.total_updates / updates_per_step))
+    steps = total_steps - warmup
+    episodes = round(len(loop.metrics.episodes) * total_steps / loop.steps)
+    end = Counts(total_steps, round(steps * updates_per_step), episodes)
+    return Times(warmup_step, step, warmup, steps, end)
 
 
 def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf")) -> float:
@@ -120,10 +131,11 @@ def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf"
     return (time.perf_counter() - began) / (loop.steps - first_step)
 
 
-def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float) -> Sizes:
+def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float, end: Counts) -> Sizes:
     """Returns the sizes at the end of the run.
 
     held: number of rows in each ring before the first step. fraction: the fraction of a rollout that a tick collected.
+    end: what the run will have done.
     """
     cfg = config.trainer
     in_snapshots = saved_rings(config, loop)
@@ -135,7 +147,7 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float)
     for name, ring in rings(loop).items():
         table = describe(ring)
         row_bytes = table.row_bytes
-        collected = (ring.total - held[name]) * cfg.total_steps // loop.steps
+        collected = (ring.total - held[name]) * end.steps // loop.steps
         rows = held[name] + collected  # all rows that are added until the end of the run
         kept = min(rows, ring.capacity)
         replay += round(kept * ring.row_bytes)
@@ -155,7 +167,7 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float)
         memory += rollout - measured
     snapshot = _snapshot_bytes(loop)
     learned = sum(weight.numel() for weight in loop.parameters() if weight.requires_grad)
-    disk = _disk(cfg, snapshot, saved, appended, unshared)
+    disk = _disk(cfg, end, snapshot, saved, appended, unshared)
     return Sizes(_parameters(loop), learned, replay, saved, rollout, memory, snapshot, disk)
 
 
@@ -174,16 +186,17 @@ def _snapshot_bytes(loop: Loop) -> int:
     return MANIFEST_BYTES + len(json.dumps(skeleton)) + sum(tensor.nbytes for tensor in tensors.values())
 
 
-def _disk(cfg: TrainerConfig, snapshot: int, saved: int, appended: int, unshared: int) -> int:
+def _disk(cfg: TrainerConfig, end: Counts, snapshot: int, saved: int, appended: int, unshared: int) -> int:
     """Returns the maximum size of a run's folder in bytes.
 
+    end: what the run will have done.
     saved: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
     unshared: bytes of the rows in one snapshot that no other snapshot shares.
     """
-    logs = SMALL_FILES_BYTES + cfg.total_steps // cfg.log_every * LOG_ROW_BYTES
+    logs = SMALL_FILES_BYTES + getattr(end, cfg.period_unit) // cfg.log_every * LOG_ROW_BYTES
     if cfg.snapshot_every is None:
         return logs
     count = cfg.snapshot_keep + 1  # one more for the best snapshot
     if cfg.snapshot_archive_every:
-        count += cfg.total_steps // cfg.snapshot_archive_every
+        count += end.steps // cfg.snapshot_archive_every
     return logs + count * snapshot + min(appended + count * unshared, count * saved)

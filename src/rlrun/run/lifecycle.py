@@ -23,6 +23,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.ownership import untrained
 from rlrun.envs.same_spaces import difference
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
+from rlrun.formats.numbers import LAST_STEP, is_whole
 from rlrun.imports import traced
 from rlrun.networks.torsos import overlooked
 from rlrun.run import exactness, postmortem
@@ -113,7 +114,7 @@ def resume(run: RunDir, changes: Mapping[str, object] | None = None, typed: bool
     if is_done and (snapshot.step >= config.trainer.total_steps or (why and not changes)):
         finished = f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"
         if why:
-            finished += f", because {why}; a resume with other trainer.stop_when or total_steps goes on"
+            finished += f", because {why}; a resume with other trainer.stop_when, total_steps or total_updates goes on"
         print(printable(finished))
         return RunResult("done", 0, summary)
     check_resumable(snapshot)
@@ -185,10 +186,13 @@ def check_resumable(snapshot: Snapshot) -> None:
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, object] | None) -> None:
-    """Raises ConfigError if the user requests a total number of steps that the snapshot has already reached."""
+    """Raises ConfigError if the user requests a total of steps or updates that the snapshot has already reached."""
     total = config.trainer.total_steps
     if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
         raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; set a larger number")
+    updates, most = snapshot.header.get("updates"), config.trainer.total_updates
+    if most is not None and "trainer.total_updates" in (changes or {}) and is_whole(updates, most, LAST_STEP):
+        raise ConfigError(f"trainer.total_updates={most}: {snapshot.name} has {updates:,} updates; set a larger number")
 
 
 def check(config: RunConfig) -> None:
@@ -302,6 +306,7 @@ def open_log(
         loggers,
         title=config.name,
         total_steps=config.trainer.total_steps,
+        total_updates=config.trainer.total_updates,
         from_step=step,
         written=written,
         keys=keys,
@@ -349,7 +354,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     if verdict.startswith("not exact") and "console" not in config.logger:
         print(printable(line), file=sys.stderr)
     total_steps = config.trainer.total_steps
-    if loop.horizon < total_steps:
+    if loop.horizon < total_steps or loop.update_horizon < (config.trainer.total_updates or 0):
         last = Context(loop.updates, total_steps - 1, 1.0)
         for line in zero_after_end(loop.schedules, last):
             log.message(line)

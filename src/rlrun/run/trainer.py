@@ -17,8 +17,8 @@ from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
-from rlrun.formats.numbers import LAST_STEP
 from rlrun.operating_system import resident_mb
+from rlrun.run.counts import Count, Counts
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.returns import components, score, spread
 from rlrun.run.signals import Signals
@@ -57,7 +57,7 @@ class NoCheckpoints:
     def wait(self) -> None: ...
 
 
-Count = Annotated[int, pydantic.Field(ge=0, le=LAST_STEP)]  # snapshots may be untrusted
+NONE = Counts()
 
 
 @dataclass
@@ -70,8 +70,8 @@ class Progress:
     final_return: pydantic.FiniteFloat | None = None
     episodes: Count = 0
     returns: float = 0.0  # sum of the returns of all episodes
-    # steps up to which log rows and evaluations are complete; named `settled` in snapshots
-    logged_until: Annotated[Count, pydantic.Field(alias="settled")] = 0
+    # point up to which log rows and evaluations are complete; named `settled` in snapshots
+    logged_until: Annotated[Counts, pydantic.Field(alias="settled")] = NONE
 
 
 CALLBACKS = "callbacks."  # prefix of the state of callbacks
@@ -80,7 +80,7 @@ _progress_adapter = pydantic.TypeAdapter(Progress)
 
 
 class Trainer:
-    """Trains a loop up to `total_steps` or `stop_at`. `evaluate(step)` returns the metrics `eval/*`."""
+    """Trains a loop up to `total_steps`, `total_updates` or `stop_at`. `evaluate(step)` returns metrics `eval/*`."""
 
     def __init__(
         self,
@@ -122,23 +122,24 @@ class Trainer:
         """Does the work of `run`, except the wait for the last snapshot."""
         loop, cfg, progress = self.loop, self.cfg, self.progress
         self.last = (time.monotonic(), loop.steps, loop.updates)
-        goal = min(cfg.total_steps, cfg.stop_at or cfg.total_steps)
-        while self.stop_reason is None and min(loop.steps, progress.logged_until) < goal:
+        now = self.now()
+        while self.stop_reason is None and not (self.is_over(now) and self.is_over(progress.logged_until)):
             before = progress.logged_until
-            if loop.steps == before:  # else an interrupted evaluation was resumed, and its log row comes first
+            if now.steps == before.steps:  # else an interrupted evaluation was resumed, and its log row comes first
                 self.tick()
+                now = self.now()
             try:
-                self.log_and_evaluate()
+                self.log_and_evaluate(now)
             except EvaluationInterruptedError:
                 take_logged()
                 self.snapshot([step_name(loop.steps)])
                 return "stopped"
-            ends = loop.steps >= goal or self.stop_reason is not None
+            ends = self.is_over(now) or self.stop_reason is not None
             stop = signals.received  # read once, because a signal may arrive at any time
             names = []
             if progress.best_step == loop.steps:
                 names.append(BEST)
-            if ends or stop or is_due(cfg.snapshot_every or 0, before, loop.steps):
+            if ends or stop or now.is_due(cfg.snapshot_every or 0, cfg.period_unit, before):
                 names.append(step_name(loop.steps))
             self.snapshot(names)
             if stop and not ends:
@@ -146,9 +147,27 @@ class Trainer:
             self.log.progress(loop.steps)
             if self.stop_reason is not None and not ends:  # `on_snapshot` of a callback has just ended the run
                 self.snapshot([step_name(loop.steps)])
-        if loop.steps < cfg.total_steps and self.stop_reason is None:
+        if self.stop_reason is None and not self.is_complete(now):
             return "paused"
+        if self.stop_reason is None and now.steps < cfg.total_steps:
+            self.stop_reason = f"it made {now.updates:,} updates"
         return "done"
+
+    def now(self) -> Counts:
+        """Returns how far the run is. Episodes that ended on a GPU are counted if a period is in episodes."""
+        loop = self.loop
+        if self.cfg.period_unit == "episodes":
+            loop.fetch_episodes()
+        return Counts(loop.steps, loop.updates, self.progress.episodes + len(loop.metrics.episodes))
+
+    def is_complete(self, point: Counts) -> bool:
+        """Returns whether the run has all its steps, or all its updates, at this point."""
+        cfg = self.cfg
+        return point.steps >= cfg.total_steps or point.updates >= (cfg.total_updates or math.inf)
+
+    def is_over(self, point: Counts) -> bool:
+        """Returns whether this process ends at this point."""
+        return self.is_complete(point) or point.steps >= (self.cfg.stop_at or math.inf)
 
     def tick(self) -> None:
         """Runs one tick of the loop, checks for faults, logs restarts and flushes the checkpointer."""
@@ -186,14 +205,14 @@ class Trainer:
             self.log.message(line)
         self.loop.restarted = []
 
-    def log_and_evaluate(self) -> None:
+    def log_and_evaluate(self, now: Counts) -> None:
         """Evaluates and logs if due after the last tick. An interrupted evaluation is repeated from its start."""
-        loop, cfg, before = self.loop, self.cfg, self.progress.logged_until
-        ended = loop.steps >= cfg.total_steps or self.stop_reason is not None
-        evaluation_is_due = cfg.eval_episodes > 0 and (ended or is_due(cfg.eval_every, before, loop.steps))
-        if ended or evaluation_is_due or is_due(cfg.log_every, before, loop.steps):
+        cfg, before = self.cfg, self.progress.logged_until
+        ended = self.is_complete(now) or self.stop_reason is not None
+        evaluation_is_due = cfg.eval_episodes > 0 and (ended or now.is_due(cfg.eval_every, cfg.period_unit, before))
+        if ended or evaluation_is_due or now.is_due(cfg.log_every, cfg.period_unit, before):
             self.write_row(evaluation_is_due)
-        self.progress.logged_until = loop.steps
+        self.progress.logged_until = now
 
     def write_row(self, with_evaluation: bool) -> None:
         """Writes one log row, with the metrics of an evaluation if `with_evaluation` is True.
@@ -221,7 +240,7 @@ class Trainer:
         row |= loop.metrics.drain_logged()
         self.log.row(row)
         self.apply_rules(row)
-        progress.logged_until = loop.steps
+        progress.logged_until = self.now()
         if with_evaluation:
             self.update_best(values["eval/return_mean"], values.get("eval/shortfall", 0.0))
         self.last = (time.monotonic(), loop.steps, loop.updates)
@@ -247,7 +266,7 @@ class Trainer:
         self.called_for = 0
         ended = loop.metrics.drain_episodes()
         progress.episodes += len(ended)
-        values: dict[str, float] = {"train/episodes": progress.episodes}
+        values: dict[str, float] = {"train/episodes": progress.episodes, "train/updates": loop.updates}
         if ended:
             returns = [episode.returned for episode in ended]
             scores = [score(one, loop.objective) for one in returns]
@@ -371,8 +390,3 @@ def learning_rate_name(path: str) -> str:
     """
     roles = [part.removesuffix("optim").strip("_") for part in path.split(".")[1:] if not part.isdigit()]
     return "_".join([*filter(None, roles), "learning_rate"])
-
-
-def is_due(period: int, before: int, after: int) -> bool:
-    """Returns whether (before, after] contains a multiple of the period. A period of 0 is never due."""
-    return period > 0 and after // period > before // period

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rlrun.dotted import show
 from rlrun.errors import ConfigError
 from rlrun.sweep.settings import PbtConfig, SweepConfig
 
@@ -20,6 +21,11 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
         return [total]
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
+    for key, needed in (("period_unit", "steps"), ("total_updates", None)):
+        if trainer[key] != needed:
+            raise ConfigError(
+                f"trainer.{key}={trainer[key]}: rungs are in steps; set it to {show(needed)}, or prune=none"
+            )
     if isinstance(cfg.kind, PbtConfig):
         interval = cfg.kind.every or _quotient(total, 20)
         wanted = [*range(interval, total, interval)]

@@ -31,6 +31,7 @@ class Telemetry:
         keys: MetricKeys | None = None,
         config: Mapping[str, object] | None = None,
         git_diff: Callable[[], str] = str,  # returns ""
+        total_updates: int | None = None,
     ):
         self._run = run
         self._keys = keys or MetricKeys(history.FORMAT, "")
@@ -50,7 +51,7 @@ class Telemetry:
         past = self._metrics.past
         self._metrics.past = []  # the loggers need them once, and they may be many
         start = Start(
-            run=run, title=title, total_steps=total_steps, step=from_step, keys=self._keys,
+            run=run, title=title, total_steps=total_steps, total_updates=total_updates, step=from_step, keys=self._keys,
             rows=past, media=kept(run, from_step), config=config or {}, git_diff=git_diff, say=self._say,
         )  # fmt: skip
         for guarded in self._loggers:

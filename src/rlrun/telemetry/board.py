@@ -7,9 +7,10 @@ thread.
 import os
 import socket
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlrun import files
 from rlrun.rundir import METRICS
@@ -17,6 +18,8 @@ from rlrun.settings import config, register
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Histogram, Medium, kept
 from rlrun.telemetry.metrics import Row, read_rows
+
+AXES = {"step": "step", "updates": "train/updates", "episodes": "train/episodes"}  # metric on the x-axis
 
 
 @register("logger", "tensorboard")
@@ -27,11 +30,11 @@ class TensorBoard(Logger):
 
     @config
     class Config:
-        pass
+        x: Literal["step", "updates", "episodes"] = "step"  # runs of earlier versions do not set it
 
     def open(self, start: Start) -> None:
         self._start = start
-        self._board = EventFile(start.run / "tb", start.rows, start.media)
+        self._board = EventFile(start.run / "tb", AXES[self.cfg.x], start.rows, start.media)
 
     def row(self, row: Row) -> None:
         if not self._board.is_deleted:
@@ -40,7 +43,7 @@ class TensorBoard(Logger):
         self._board.close()
         run = self._start.run
         self._start.say(f"{run / 'tb'} was deleted; it is written again from metrics.jsonl")
-        self._board = EventFile(run / "tb", read_rows(run / METRICS), kept(run, row["step"]))
+        self._board = EventFile(run / "tb", AXES[self.cfg.x], read_rows(run / METRICS), kept(run, row["step"]))
 
     def media(self, medium: Medium) -> None:
         self._board.show(medium)
@@ -55,6 +58,8 @@ class TensorBoard(Logger):
 class EventFile:
     """Writes each row as one event to a new event file.
 
+    axis: the metric on the x-axis. Rows without it, such as those that earlier versions wrote, are left out. Media are
+    shown at the latest row before their step.
     past, media: the rows and media before a resume. Old event files are deleted, and all these are written to the new
     one, so that a resumed run shows every step once.
 
@@ -64,7 +69,7 @@ class EventFile:
     Raises ImportError if tensorboard is not installed, OSError if the file cannot be written.
     """
 
-    def __init__(self, folder: Path, past: Sequence[Row], media: Sequence[Medium] = ()):
+    def __init__(self, folder: Path, axis: str, past: Sequence[Row], media: Sequence[Medium] = ()):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -72,6 +77,8 @@ class EventFile:
         for old in folder.glob("*tfevents*"):
             old.unlink()
         self._event = Event
+        self._axis = axis
+        self._rows: list[tuple[int, int]] = []  # step and place on the x-axis of each row
         self._origin = time.time()
         if past:
             self._origin -= past[-1]["wall_s"]
@@ -92,7 +99,7 @@ class EventFile:
 
     def show(self, medium: Medium) -> None:
         """Writes an image, a video or a histogram."""
-        event = self._event(wall_time=time.time(), step=medium.step)
+        event = self._event(wall_time=time.time(), step=self._place(medium.step))
         if medium.kind is Histogram:
             _fill_histogram(event.summary.value.add(tag=medium.name).histo, *medium.histogram())
         else:
@@ -111,8 +118,20 @@ class EventFile:
     def close(self) -> None:
         self._file.close()
 
+    def _place(self, step: int) -> int:
+        """Returns where the media of a step are on the x-axis."""
+        if self._axis == "step":
+            return step
+        earlier = bisect_left(self._rows, (step, 0))
+        if not earlier:
+            return 0
+        return self._rows[earlier - 1][1]
+
     def _put(self, row: Row) -> None:
-        event = self._event(wall_time=self._origin + row["wall_s"], step=row["step"])
+        if self._axis not in row:
+            return
+        self._rows.append((row["step"], row[self._axis]))
+        event = self._event(wall_time=self._origin + row["wall_s"], step=row[self._axis])
         for tag, value in row.items():
             if tag not in ("step", "wall_s"):
                 event.summary.value.add(tag=tag, simple_value=value)

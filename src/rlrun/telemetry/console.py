@@ -89,7 +89,8 @@ class Console(Logger):
         preset = start.config.get("preset")
         if preset:
             title = f"{title}, preset {preset}"
-        self._display = open_display(title, start.run, start.total_steps, past, warmup_steps(start.config))
+        warmup = warmup_steps(start.config)
+        self._display = open_display(title, start.run, start.total_steps, past, warmup, start.total_updates)
 
     def row(self, row: Row) -> None:
         self._display.row(self._keys.current(row))
@@ -104,13 +105,15 @@ class Console(Logger):
         self._display.close(summary)
 
 
-def open_display(title: str, run: Path, total_steps: int, past: list[Row], warmup: int = 0) -> Display:
+def open_display(
+    title: str, run: Path, total_steps: int, past: list[Row], warmup: int = 0, total_updates: int | None = None
+) -> Display:
     """Returns the form of console that fits stdout. past: log rows before a resume, with current keys.
 
-    warmup: steps before the first update.
+    warmup: steps before the first update. total_updates: updates after which the run ends, if it ends before its steps.
     """
     replace_unknown_letters()
-    view = View(title, run, total_steps, past, warmup)
+    view = View(title, run, total_steps, past, warmup, total_updates)
     if "IPython" in sys.modules:
         from rlrun.telemetry.live import Live
         from rlrun.telemetry.notebook import CellOutput, in_notebook

@@ -16,6 +16,7 @@ class Start:
     run: Path  # folder of the run
     title: str
     total_steps: int
+    total_updates: int | None = None  # updates after which the run ends, if that is before total_steps
     step: int  # step from which the run resumes; 0 for a new run
     keys: MetricKeys  # of the run's files, which differ from the current keys if an earlier version began the run
     rows: Sequence[Row] = ()  # the rows of metrics.jsonl up to `step`

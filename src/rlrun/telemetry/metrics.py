@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -20,6 +20,15 @@ Row = dict[str, Any]  # a log row: key -> int or float; always has "step", and "
 
 GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")  # of metric keys, in their order
 LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
+
+
+def last_step(total_steps: int, total_updates: int | None, latest: Mapping[str, float]) -> int:
+    """Returns the step at which a run ends. A number of updates is converted with those of the latest row so far."""
+    updates = latest.get("train/updates", 0)
+    if total_updates is None or updates <= 0:
+        return total_steps
+    left = max(0, total_updates - updates) * latest["step"] / updates
+    return max(1, math.ceil(min(total_steps, latest["step"] + left)))
 
 
 class MetricKeys(NamedTuple):

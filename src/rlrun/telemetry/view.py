@@ -8,7 +8,7 @@ from pathlib import Path
 from rlrun import dotted
 from rlrun.errors import printable
 from rlrun.telemetry.formatting import clock, number
-from rlrun.telemetry.metrics import Row
+from rlrun.telemetry.metrics import Row, last_step
 
 HISTORY = 40  # number of values kept for a sparkline
 WINDOW_S = 60.0  # seconds over which the current speed is measured
@@ -17,11 +17,22 @@ WINDOW_S = 60.0  # seconds over which the current speed is measured
 class View:
     """The latest value of every key, short histories of returns, the best evaluation, and the current speed."""
 
-    def __init__(self, title: str, run: Path, total_steps: int, past: list[Row], warmup_steps: int = 0):
-        """past: the log rows from before a resume. warmup_steps: steps before the first update."""
+    def __init__(
+        self,
+        title: str,
+        run: Path,
+        total_steps: int,
+        past: list[Row],
+        warmup_steps: int = 0,
+        total_updates: int | None = None,
+    ):
+        """past: the log rows from before a resume. warmup_steps: steps before the first update.
+
+        total_updates: updates after which the run ends, if that is before `total_steps`.
+        """
         self.title = printable(title)
         self.run = printable(run)
-        self.total_steps = total_steps
+        self._totals = total_steps, total_updates
         self.speed = 0.0  # steps per second over the window
         self.latest: Row = {}
         self.train: deque[float] = deque(maxlen=HISTORY)
@@ -66,6 +77,11 @@ class View:
             self._marks.popleft()
         start, start_step = self._marks[0]
         self.speed = (step - start_step) / (now - start)
+
+    @property
+    def total_steps(self) -> int:
+        """The step at which the run ends, estimated if it ends after a number of updates."""
+        return last_step(*self._totals, self.latest)
 
     @property
     def elapsed_s(self) -> float:

@@ -1,0 +1,18 @@
+"""What changed from format 9 to 10: a run may end after updates, and its periods may be in updates or in episodes."""
+
+LOOP = "_extra_state"
+METRICS = "metrics._extra_state"
+TRAINER = "trainer._extra_state"
+
+
+def restate(state: dict[str, object]) -> None:
+    """Adds the updates and episodes up to which log rows are complete, and schedules over steps alone, in place."""
+    loop, metrics, trainer = (state.get(key) for key in (LOOP, METRICS, TRAINER))
+    if not isinstance(loop, dict) or not isinstance(metrics, dict) or not isinstance(trainer, dict):
+        return
+    state[LOOP] = {"update_horizon": 0} | loop
+    progress = dict(trainer["progress"])
+    if isinstance(progress["settled"], int):
+        episodes = progress["episodes"] + len(metrics["episodes"])
+        progress["settled"] = {"steps": progress["settled"], "updates": loop["updates"], "episodes": episodes}
+    state[TRAINER] = trainer | {"progress": progress}

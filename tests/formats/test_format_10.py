@@ -1,0 +1,27 @@
+"""Configs and state of format 9, in which the end of a run and its periods were in steps alone."""
+
+from typing import Any
+
+from rlrun.formats.history import renamed_state, upgraded
+
+
+def test_runs_of_format_9_end_and_log_by_steps() -> None:
+    values, filled = upgraded({"format": 9, "trainer": {"total_steps": 9, "eval_every": 3}})
+    added = {"total_updates": None, "period_unit": "steps"}
+    assert values == {"trainer": {"total_steps": 9, "eval_every": 3, **added}}
+    assert filled == ["trainer.total_updates=None", "trainer.period_unit=steps"]
+
+
+def test_state_of_format_9_gets_the_updates_and_episodes_of_its_last_row() -> None:
+    state: dict[str, Any] = {
+        "_extra_state": {"steps": 9, "updates": 4},
+        "metrics._extra_state": {"episodes": [(1.0, 2)]},
+        "trainer._extra_state": {"progress": {"settled": 9, "episodes": 2}},
+    }
+    new = renamed_state(dict(state), 9, "sac")
+    assert new["_extra_state"] == {"steps": 9, "updates": 4, "update_horizon": 0}
+    settled = {"steps": 9, "updates": 4, "episodes": 3}
+    assert new["trainer._extra_state"] == {"progress": {"settled": settled, "episodes": 2}}
+    assert renamed_state(dict(new), 9, "sac") == new, "the change is applied once"
+    weights: dict[str, object] = {"agent.weight": 1.0}
+    assert renamed_state(dict(weights), 9, "sac") == weights
