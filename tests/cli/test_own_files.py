@@ -234,6 +234,12 @@ def test_part_without_yaml_has_the_settings_of_its_base_class(workplace: Path) -
     assert bonus == expected | {"name": "file_constant_bonus"}
 
 
+def test_part_with_settings_of_its_own_has_none_of_its_base_class(workplace: Path) -> None:
+    Path("file_narrow.py").write_text(NETWORK.replace("LinearTorso", "Mlp").replace("file_wide", "file_narrow"))
+    (job,) = jobs(["algo=ppo", "env=CartPole", "network=./file_narrow.py"])
+    assert job.values["network"].keys() == {"name", "hidden", "actor", "critic"}
+
+
 def test_yaml_without_defaults_overrides_the_settings_of_the_base_class(workplace: Path) -> None:
     Path("file_recent.yaml").write_text("power: 3.0\ncapacity: 700\n")
     words = ["algo=dqn", "env=CartPole", "preset=none"]

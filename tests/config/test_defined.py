@@ -8,9 +8,11 @@ import pytest
 from torch import Tensor, nn
 
 import rlrun
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.agents.policy.ppo import PPO
 from rlrun.buffers.replay import Replay
 from rlrun.cli import main
+from rlrun.config import sources
 from rlrun.config.jobs import jobs
 from rlrun.core.agent import Agent
 from rlrun.errors import ConfigError
@@ -115,6 +117,15 @@ def test_buffer_of_a_cell_has_the_settings_of_its_base_class() -> None:
     shipped = composed("algo=dqn", "env=CartPole")["algo"]["buffer"]
     found = composed("algo=dqn", "env=CartPole", "algo.buffer=nbbuffer")["algo"]["buffer"]
     assert found == shipped | {"name": "nbbuffer", "power": 2.0}
+
+
+def test_intrinsic_reward_of_a_cell_has_the_settings_of_all_intrinsic_rewards() -> None:
+    @register("intrinsic", "nbbonus")
+    class Bonus(Intrinsic):
+        __module__, __qualname__ = "__main__", "Bonus"
+
+    found = composed("algo=dqn", "env=CartPole", "algo.intrinsic=nbbonus")["algo"]["intrinsic"]
+    assert found == {"name": "nbbonus"} | sources.content(sources.CONF / "algo/intrinsic/_base.yaml")
 
 
 def test_network_of_a_cell_is_found() -> None:

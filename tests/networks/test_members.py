@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rlrun.networks.heads import Value
 from rlrun.networks.linear import Linear
 from rlrun.networks.members import sharing
 
@@ -42,18 +43,20 @@ class Unstacked(Listed):
 class LayersOnSharedConvolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.convolution = nn.Conv1d(1, 2, 2)
+        self.features = 8
+        self.convolution = nn.Conv1d(1, 2, 2, bias=False)
         self.layer = Linear(6, 8, MEMBERS)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(self.convolution(x.unsqueeze(1)).flatten(1))
 
 
-class Normalised(Listed):
-    """The sum of the features of a row is constant."""
+class Centred(OneForAll):
+    """The sum of the features of a row is always 0."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.layer_norm(super().forward(x), (8,))
+        features = super().forward(x)
+        return torch.cat([features, -features], -1)
 
 
 class StartsAtZero(LayersOnSharedConvolution):
@@ -65,7 +68,14 @@ class StartsAtZero(LayersOnSharedConvolution):
         nn.init.zeros_(self.layer.bias)
 
 
-@pytest.mark.parametrize("kind", [Listed, LayersOnSharedConvolution, Normalised, StartsAtZero])
+class Dead(Listed):
+    """No gradient reaches a weight yet, as behind a ReLU whose inputs are all negative."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(super().forward(x) - 100)
+
+
+@pytest.mark.parametrize("kind", [Listed, LayersOnSharedConvolution, StartsAtZero, Dead])
 def test_members_with_weights_of_their_own_are_an_ensemble(kind: type[nn.Module]) -> None:
     assert sharing(kind(), [torch.randn(2, 4)], MEMBERS) is None
 
@@ -74,6 +84,7 @@ def test_members_with_weights_of_their_own_are_an_ensemble(kind: type[nn.Module]
     ("kind", "fault"),
     [
         (OneForAll, "members 0 and 1 of an ensemble return the same features, because they share all weights"),
+        (Centred, "members 0 and 1 of an ensemble return the same features, because they share all weights"),
         (Rescaled, "members 0 and 1 of an ensemble share all weights"),
         (Unstacked, "ignores members=3, so an ensemble would share its weights; rlrun.networks.linear.Linear has "),
     ],
@@ -89,3 +100,9 @@ def test_network_of_another_number_of_members_is_no_ensemble() -> None:
 
 def test_network_without_trained_weights_may_serve_all_members() -> None:
     assert sharing(Unstacked().requires_grad_(False), [torch.randn(2, 4)], MEMBERS) is None
+
+
+def test_selected_members_have_the_whole_shared_convolution() -> None:
+    head = Value(LayersOnSharedConvolution(), MEMBERS)
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(head.select(slice(1, 3), x), head(x)[1:3])

@@ -39,12 +39,14 @@ class Head(nn.Module):
     def select(self, members: Tensor | slice | None, *inputs: Obs) -> Tensor:
         """Returns the outputs of the selected members, [selected, batch, outputs]; None selects all members.
 
-        Only the selected members are computed, unless the network has convolutions or a recurrent cell.
+        Only the selected members are computed, unless the network has weights of another shape than [members, in, out],
+        such as those of convolutions or a recurrent cell.
         """
         if members is None:
             return self(*inputs)
         params = dict(self.named_parameters())
-        if any(param.dim() != 3 for param in params.values()):  # of a convolution or a cell: not [members, in, out]
+        count = len(self.output.weight)
+        if any(param.dim() != 3 or len(param) != count for param in params.values()):
             outputs = self(*inputs)
             return outputs[members]
         selected = {name: param[members] for name, param in params.items()}
