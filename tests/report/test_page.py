@@ -179,6 +179,21 @@ def test_tables_hold_the_numbers_of_the_runs(written: tuple[Path, str], tmp_path
     assert {path.stem for path in folder.glob("*.png")} == pictures
 
 
+def test_every_run_has_its_arguments_of_the_environment_and_its_success_rate(tmp_path: Path) -> None:
+    for seed, env in enumerate(("./envs/grip.py:Grip", "CartPole-v1")):
+        path = make_run(tmp_path / "runs" / f"{seed}", {100: 1.0}, env=env, seed=seed)
+        if seed == 0:
+            config = (path / "config.yaml").read_text()
+            (path / "config.yaml").write_text(config.replace("kwargs: {}", "kwargs: {radius: 0.2}"))
+            with (path / "metrics.jsonl").open("a") as file:
+                file.write('{"step": 101, "wall_s": 11.0, "eval/success_rate": 0.75}\n')
+    build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "grip.py:Grip {radius: 0.2}" in text and "success rate" in text
+    rows = {row["env"]: row["success_rate"] for row in table(tmp_path / "out", "runs")}
+    assert rows == {"./envs/grip.py:Grip": "0.75", "CartPole-v1": ""}
+
+
 def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     make_run(tmp_path / "a" / "run", {100: 1.0})
     build([str(tmp_path / "a")], {}, "").write(tmp_path / "one")

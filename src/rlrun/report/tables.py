@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlrun import dotted
 from rlrun.report.compare import THRESHOLDS, Cell, Comparison, method
 from rlrun.report.names import printable, shortened
 from rlrun.report.runs import StoredRun
@@ -20,6 +21,7 @@ Rows = list[list[object]]
 TICK = 1e-6  # seconds; shorter times cannot be measured
 KEYS = 3  # maximum number of keys in a line about differing configs
 VALUES = 3  # maximum number of values of each of these keys
+SUCCESS = "eval/success_rate"
 FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
 
@@ -244,14 +246,31 @@ def every_run(comparison: Comparison, runs: Sequence[StoredRun], score: str, by:
     raw: Rows = []
     for run in runs:
         value = run.last(score)
+        success = run.last(SUCCESS)
         remarks = "; ".join(filter(None, [comparison.uncounted.get(run.path), *run.faults]))
-        about = [comparison.names.get(run.path, method(run, by)), run.env]
+        name = comparison.names.get(run.path, method(run, by))
         steps = f"{run.step:,} of {run.total_steps:,}"
-        rows.append([*about, str(run.seed), run.state, steps, or_empty(value), remarks, str(run.path)])
-        raw.append([*about, run.seed, run.state, run.step, run.total_steps, value, remarks, str(run.path)])
-    header = ("method", "environment", "seed", "state", "steps", "last score", "remarks", "folder")
-    raw_header = ("method", "env", "seed", "state", "step", "total_steps", "last_score", "remarks", "folder")
-    return ReportTable("runs", "Every run", header, rows, (2, 4, 5), "", raw_header, raw)
+        scores = [or_empty(value), or_empty(success)]
+        rows.append([name, _env_of(run), str(run.seed), run.state, steps, *scores, remarks, str(run.path)])
+        raw.append(
+            [name, run.env, run.seed, run.state, run.step, run.total_steps, value, success, remarks, str(run.path)]
+        )
+    header = ("method", "environment", "seed", "state", "steps", "last score", "success rate", "remarks", "folder")
+    raw_header = (
+        "method", "env", "seed", "state", "step", "total_steps", "last_score", "success_rate", "remarks", "folder",
+    )  # fmt: skip
+    return ReportTable("runs", "Every run", header, rows, (2, 4, 5, 6), "", raw_header, raw)
+
+
+def _env_of(run: StoredRun) -> str:
+    """Returns the environment of a run without the folder of its file, and the constructor arguments of its config."""
+    name = run.env
+    if ".py:" in name:
+        name = name.rpartition("/")[2]
+    kwargs = dotted.lookup("env.kwargs", run.config)
+    if isinstance(kwargs, dict) and kwargs:
+        name += f" {dotted.show(kwargs)}"
+    return name
 
 
 def curves(comparison: Comparison) -> ReportTable:
