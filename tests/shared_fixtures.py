@@ -130,6 +130,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "backend": "sync",
             "kwargs": {},
             "task_kwargs": {},
+            "index_kwarg": None,
             "eval_kwargs": {},
             "wrappers": {},
             "normalize": NOT_NORMALIZED,

@@ -178,7 +178,7 @@ OPTIONS = {
     },
     ("Pyrado A2C", "a2c"): {"std_init": "algo.init_std", "vfcn_coeff": "algo.value_coef", "min_steps": "algo.loop"},
     ("Pyrado PPO", "ppo_critic_first"): {
-        "max_iter": "trainer.total_steps",
+        "max_iter": "trainer.total_updates",
         "eps_clip": "algo.clip_range",
         "num_epoch": "algo.epochs",
         "lamda": "algo.advantage.gae_lambda",
@@ -238,6 +238,7 @@ OPTIONS = {
         "max_ep_len": "env.max_episode_steps",
         "evaluate_episodes": "trainer.eval_episodes",
         "log_mode": "logger",
+        "log_key": "logger.tensorboard.x",
         "load_model": "init_from",
         "load_weights": "init_from",
         "load_hyperparams": "preset",

@@ -14,6 +14,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "backend": "sync",
         "kwargs": {},
         "task_kwargs": {},
+        "index_kwarg": None,
         "eval_kwargs": {},
         "wrappers": {},
         "normalize": NOT_NORMALIZED,

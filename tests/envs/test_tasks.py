@@ -10,7 +10,7 @@ import torch
 from rlrun.core.random import sequence
 from rlrun.envs.making.tasks import Tasks
 from rlrun.envs.stepping.vector import VectorEnv
-from rlrun.errors import RunError
+from rlrun.errors import ConfigError, RunError
 
 RANGES = {"x": [-0.5, 0.5], "y": [1, 2]}
 
@@ -112,3 +112,31 @@ def test_a_task_that_changes_the_spaces_is_refused(make_env: Callable[..., Vecto
     env.pool.set_tasks([{"size": 5}])
     with pytest.raises(RunError, match="its spaces, its reward shape or its reports differ in the task"):
         env.reset()
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_every_environment_gets_its_index_as_an_argument(backend: str, make_env: Callable[..., VectorEnv]) -> None:
+    one = make_env("rlrun/PointGoal-v0", 3, kwargs={"y": 9.0}, index_kwarg="x", backend=backend)
+    same = [make_env("rlrun/PointGoal-v0", 1, kwargs={"x": float(x), "y": 9.0}, selftest="off") for x in range(3)]
+    one.reset()
+    for env in same:
+        env.reset()
+    drive = torch.tensor([[0.05, 0.0]])
+    rewards = one.step(drive.repeat(3, 1))[0]["reward"].tolist()
+    assert rewards == [env.step(drive)[0]["reward"].item() for env in same]
+    assert len({*rewards}) == 3
+
+
+def test_index_is_kept_when_tasks_are_drawn(make_env: Callable[..., VectorEnv]) -> None:
+    env = make_env("rlrun/PointGoal-v0", 3, task_kwargs={"y": [1, 2]}, index_kwarg="x")
+    before = goals(env)
+    env.draw_tasks()
+    after = goals(env)
+    assert [x for x, _ in before] == [x for x, _ in after] == [0.0, 1.0, 2.0]
+    assert [y for _, y in before] != [y for _, y in after]
+
+
+@pytest.mark.parametrize("given", [{"kwargs": {"x": 0.1}}, {"task_kwargs": {"x": [0, 1]}}])
+def test_index_that_is_another_argument_too_is_refused(given: dict, make_env: Callable[..., VectorEnv]) -> None:
+    with pytest.raises(ConfigError, match=r"env\.index_kwarg=x: env\.kwargs or env\.task_kwargs set it too"):
+        make_env("rlrun/PointGoal-v0", 2, index_kwarg="x", **given)

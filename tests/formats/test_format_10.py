@@ -12,6 +12,11 @@ def test_runs_of_format_9_end_and_log_by_steps() -> None:
     assert filled == ["trainer.total_updates=None", "trainer.period_unit=steps"]
 
 
+def test_environments_of_format_9_do_not_know_their_index() -> None:
+    values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
+    assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}
+
+
 def test_state_of_format_9_gets_the_updates_and_episodes_of_its_last_row() -> None:
     state: dict[str, Any] = {
         "_extra_state": {"steps": 9, "updates": 4},

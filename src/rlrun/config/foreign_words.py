@@ -43,7 +43,7 @@ RHO_CLIP = ("algo.advantage.rho_clip", "algo.advantage (vtrace has it)")
 
 CRITIC = ("algo.critic_update (shared: one torso)",)
 NORMALIZE = ("env.normalize (none, obs, reward or both)",)
-ITERATIONS = ("trainer.total_steps (in environment steps, not iterations)",)
+ITERATIONS = ("trainer.total_updates (a rollout is one update; with replay, each gradient step is one)",)
 UPDATES_OF_ITERATION = (
     "algo.loop.updates_per_iteration",
     "algo.loop.updates_per_step (per environment step, not per iteration)",
@@ -273,7 +273,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         "algo.epsilon.factor (applied every algo.epsilon.updates updates, not iterations)",
         "algo.epsilon (geometric has it as factor)",
     ),
-    "eval_intvl": ("trainer.eval_every (in steps, not iterations)",),
+    "eval_intvl": ("trainer.eval_every (in iterations with trainer.period_unit=updates)",),
     "save_dir": FOLDER,
     "warmstart": WEIGHTS,
     # PyTorchRL
@@ -294,7 +294,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "entropy_coef": ENTROPY,
     "num_updates": ("algo.loop.updates_per_step (num_updates / update_every)",),
     "start_steps": ("algo.loop.warmup_steps", "algo.epsilon.start_steps", "algo.epsilon (random_start has it)"),
-    "test_every": ("trainer.eval_every (in steps, not updates)",),
+    "test_every": ("trainer.eval_every (in updates with trainer.period_unit=updates)",),
     "num_test_episodes": EVAL_EPISODES,
     "save_interval": SNAPSHOT_EVERY,
     "log_dir": FOLDER,
@@ -325,7 +325,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "entropy_tuning": LEARNED_ALPHA,
     "max_ep_len": ("env.max_episode_steps",),
     "evaluate_episodes": EVAL_EPISODES,
-    "evaluate_frequency": ("trainer.eval_every (in steps, not episodes)",),
+    "evaluate_frequency": ("trainer.eval_every (in episodes with trainer.period_unit=episodes)",),
+    "log_key": ("logger.tensorboard.x (step, updates or episodes)",),
     "plan_n_steps": ("algo.planning_steps",),
     "log_mode": ("logger (a list: logger=[console,csv,tensorboard])",),
     "logdir": FOLDER,

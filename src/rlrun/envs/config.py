@@ -44,6 +44,7 @@ class EnvConfig:
     backend: Literal["sync", "async", "native", "torch", "envpool", "jax"]
     kwargs: dict[str, object]
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
+    index_kwarg: str | None  # of the kwargs, the one that is the index of each environment
     eval_kwargs: dict[str, object]  # override `kwargs` in evaluations
     wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
     normalize: NormalizeConfig

@@ -65,6 +65,7 @@ CHANGES: tuple[FormatChange, ...] = (
     ),
     FormatChange(
         added=(
+            Added("env.index_kwarg", None, beside="task_kwargs"),
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),
         ),

@@ -43,7 +43,7 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only:
     typed: key paths and values that the user has typed; these are trusted. If the user typed `env.selftest=off`, no
     environment is tried in a worker. evaluation_only: the training environment will not be made.
     """
-    if not (cfg.kwargs or cfg.eval_kwargs or cfg.task_kwargs or cfg.wrappers or cfg.schedule):
+    if not (cfg.kwargs or cfg.eval_kwargs or cfg.task_kwargs or cfg.index_kwarg or cfg.wrappers or cfg.schedule):
         return
     trained = recipe(cfg)
     is_known = verdicts.is_known(verdicts.subject(trained))  # tested with these arguments, and no file has changed

@@ -72,7 +72,9 @@ def check_runs(
     own = {key: value for key, value in known.items() if key == TIMEOUT}
     for values in configs:
         env = values["env"]
-        if any(env[section] for section in ("kwargs", "eval_kwargs", "task_kwargs", "wrappers", "schedule")):
+        if any(
+            env[section] for section in ("kwargs", "eval_kwargs", "task_kwargs", "index_kwarg", "wrappers", "schedule")
+        ):
             from rlrun.config.schema import run_config
             from rlrun.run.untrusted import check_environment  # imports torch
             from rlrun.settings import registry

@@ -78,6 +78,7 @@ def config(id: str) -> EnvConfig:
         "backend": "sync",
         "kwargs": {},
         "task_kwargs": {},
+        "index_kwarg": None,
         "wrappers": {},
         "normalize": NOT_NORMALIZED,
         "timeout_s": 60.0,

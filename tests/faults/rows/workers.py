@@ -52,7 +52,14 @@ def vector(seed: int, on_failure: str, timeout_s: float = TIMEOUT) -> VectorEnv:
     given: dict[str, Any] = {"backend": "async", "kwargs": {"length": LENGTH}, "wrappers": {}}
     given |= {"eval_kwargs": {}, "normalize": NOT_NORMALIZED}
     given |= {"max_episode_steps": None, "instance_seed": None, "timeout_s": timeout_s, "on_failure": on_failure}
-    given |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}, "task_kwargs": {}}
+    given |= {
+        "action_mask": True,
+        "selftest": "auto",
+        "log_info": [],
+        "schedule": {},
+        "task_kwargs": {},
+        "index_kwarg": None,
+    }
     env = VectorEnv.make(EnvConfig(id=ID, num_envs=ENVS, **given), np.random.SeedSequence(seed))
     env.reset()
     return env

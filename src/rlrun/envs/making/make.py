@@ -44,6 +44,7 @@ class Recipe:
     instance_seed: int | None  # an option of every reset; None if it is not set, or is in kwargs for the constructor
     id: str  # env.id: Name-v1, or module:Name-v1
     index: int = 0
+    index_kwarg: str | None = None  # the constructor argument that is the index
     log_info: tuple[str, ...] = ()  # entries of infos to log
     # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
     # environment is reset once to find out
@@ -115,7 +116,10 @@ class Recipe:
 
     def at(self, index: int, **task: object) -> "Recipe":
         """Returns a copy for the environment with this index; `task` overrides constructor arguments."""
-        return replace(self, index=index, kwargs=self.kwargs | task)
+        kwargs = self.kwargs | task
+        if self.index_kwarg is not None:
+            kwargs[self.index_kwarg] = index
+        return replace(self, index=index, kwargs=kwargs)
 
 
 def recipe(cfg: EnvConfig) -> Recipe:
@@ -133,6 +137,10 @@ def recipe(cfg: EnvConfig) -> Recipe:
     for name, settings in cfg.wrappers.items():
         wrappers.append(configured("wrapper", name, settings, f"env.wrappers.{name}"))
     kwargs, instance_seed = dict(cfg.kwargs), cfg.instance_seed
+    if cfg.index_kwarg is not None:
+        if cfg.index_kwarg in kwargs or cfg.index_kwarg in cfg.task_kwargs:
+            raise ConfigError(f"env.index_kwarg={cfg.index_kwarg}: env.kwargs or env.task_kwargs set it too")
+        kwargs[cfg.index_kwarg] = 0
     if "render_mode" in kwargs or instance_seed is not None:
         with explained(spec, kwargs, cfg.id):
             creator: Any = entry_point(spec.entry_point or spec.vector_entry_point)
@@ -153,6 +161,7 @@ def recipe(cfg: EnvConfig) -> Recipe:
         cfg.id,
         masked=masked,
         action_mask=cfg.action_mask,
+        index_kwarg=cfg.index_kwarg,
         log_info=tuple(cfg.log_info),
     )
 

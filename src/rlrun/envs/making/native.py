@@ -122,7 +122,8 @@ def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
 
 def _check_keys(recipe: Recipe, cfg: EnvConfig, wrappers: set[str]) -> None:
     """Raises ConfigError for a key that applies to single environments only."""
-    refused = {"task_kwargs": bool(cfg.task_kwargs), "wrappers": bool(wrappers - {"time_limit"})}
+    refused = {"task_kwargs": bool(cfg.task_kwargs), "index_kwarg": cfg.index_kwarg is not None}
+    refused |= {"wrappers": bool(wrappers - {"time_limit"})}
     if not recipe.vectorised:
         refused |= {"wrappers": bool(wrappers), "instance_seed": recipe.instance_seed is not None}
         refused |= {"on_failure=restart": cfg.on_failure == "restart"}
