@@ -67,6 +67,7 @@ DATA, SAVED = "DATA", "SAVED"
 
 # Values of keys whose type is too wide to choose from.
 VALUES: dict[str, list[Any]] = {
+    "algo.loop.updates_per_iteration": [3, "episodes"],
     "algo.buffer.achieved_goal": [],  # names of keys of the observation
     "algo.buffer.beta": [{"name": "linear", "start": 0.2, "end": 0.6, "fraction": 0.5}],
     "algo.buffer.desired_goal": [],

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from rlrun.formats.history import renamed_state, upgraded
 
 
@@ -15,6 +17,21 @@ def test_runs_of_format_9_end_and_log_by_steps() -> None:
 def test_environments_of_format_9_do_not_know_their_index() -> None:
     values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
     assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"name": "offpolicy_episodes", "updates_per_iteration": None}, "episodes"),
+        ({"name": "offpolicy_episodes", "updates_per_iteration": 7}, 7),
+        ({"name": "other", "updates_per_iteration": None}, None),
+    ],
+)
+def test_iterations_of_format_9_keep_their_updates(before: dict[str, Any], after: object) -> None:
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"loop": before}})[0]
+    assert values["algo"]["loop"] == before | {"updates_per_iteration": after}
+    for algo in (None, [], {"loop": 3}):
+        assert upgraded({"format": 9, "algo": algo})[0] == {"algo": algo}
 
 
 def test_state_of_format_9_gets_the_updates_and_episodes_of_its_last_row() -> None:

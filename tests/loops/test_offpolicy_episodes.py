@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from toys import Values, put, toy, train
 
+from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.testing import check_resuming
@@ -59,9 +60,35 @@ def test_minimum_of_an_iteration_follows_its_schedule(build: Build) -> None:
     assert blocks(build(values), 120) == [(step, 3) for step in (20, 40, 80, 120)]
 
 
-def test_updates_per_iteration_null_is_one_update_per_episode(build: Build) -> None:
-    loop = build(put(in_episodes(min_rollouts=3), {"env.num_envs": 2}))
-    assert blocks(loop, 160) == [(80, 4), (160, 4)], "both episodes end at once"
+@pytest.mark.parametrize(
+    ("settings", "updates"),
+    [
+        ({"min_rollouts": 3}, 3),
+        ({"min_rollouts": 3, "updates_per_iteration": "episodes"}, 4),  # both episodes end at once
+        ({"min_rollouts": None, "min_steps": 41}, 3),
+        ({"min_rollouts": 1, "min_steps": 60}, 3),
+    ],
+)
+def test_updates_of_an_iteration_follow_its_minimums_or_its_episodes(
+    settings: Values, updates: int, build: Build
+) -> None:
+    loop = build(put(in_episodes(**settings), {"env.num_envs": 2}))
+    assert blocks(loop, 160) == [(80, updates), (160, updates)]
+
+
+def test_updates_of_scheduled_minimums_are_rounded_up(build: Build) -> None:
+    values = in_episodes(min_rollouts=1)
+    values["algo"]["schedule"] = {"loop": {"min_rollouts": {"piecewise": {"values": [1.5], "at": [30]}}}}
+    assert blocks(build(values), 120) == [(20, 1), (40, 1), (80, 2), (120, 2)]
+
+
+def test_minimum_of_steps_without_a_time_limit_needs_a_number_of_updates(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["algo=dqn", "env=CliffWalking", "algo.loop=offpolicy_episodes", "algo.loop.min_steps=9"]
+    assert main(["train", *words, "logger=[]", "--dry-run"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: algo.loop.updates_per_iteration=null: divides min_steps by the time limit of the environment, "
+        "which has none; set a number, episodes, or env.max_episode_steps"
+    ]
 
 
 def test_lag_makes_the_updates_of_an_iteration_one_step_later(build: Build) -> None:

@@ -1,8 +1,21 @@
-"""What changed from format 9 to 10: a run may end after updates, and its periods may be in updates or in episodes."""
+"""What changed from format 9 to 10: a run may end after updates, and its periods may be in updates or in episodes.
+
+The default number of updates of an iteration follows its minimums; it was one for each episode.
+"""
 
 LOOP = "_extra_state"
 METRICS = "metrics._extra_state"
 TRAINER = "trainer._extra_state"
+
+
+def regroup(values: dict[str, object]) -> None:
+    """Names the updates of an iteration that were the default, in place. The config may have any content."""
+    algo = values.get("algo")
+    if not isinstance(algo, dict):
+        return
+    loop = algo.get("loop")
+    if isinstance(loop, dict) and loop.get("name") == "offpolicy_episodes" and "updates_per_iteration" in loop:
+        loop["updates_per_iteration"] = loop["updates_per_iteration"] or "episodes"
 
 
 def restate(state: dict[str, object]) -> None:

@@ -69,6 +69,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),
         ),
+        regroup=format_10.regroup,
         restate=format_10.restate,
     ),
 )

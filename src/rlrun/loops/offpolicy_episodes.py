@@ -4,10 +4,12 @@ The weights are constant while an iteration collects. When it ends, other enviro
 these go on with the new weights, and count in the iteration in which they end.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rlrun.core.collector import check_ends
+from rlrun.errors import ConfigError
 from rlrun.loops.replaying import ReplayConfig, Replaying
 from rlrun.settings import PositiveInt, Scheduled, config, register
 from rlrun.types import Events, Step
@@ -21,10 +23,15 @@ class OffPolicyEpisodes(Replaying):
     class Config(ReplayConfig):
         min_steps: Scheduled[PositiveInt] | None
         min_rollouts: Scheduled[PositiveInt] | None
-        updates_per_iteration: PositiveInt | None  # None: one for each episode of the iteration
+        updates_per_iteration: PositiveInt | Literal["episodes"] | None  # None: as in `updates_of_minimums`
 
     def __init__(self, *args: Any):
         super().__init__(*args)
+        if self.cfg.updates_per_iteration is None and self.cfg.min_steps is not None and self.spec.time_limit is None:
+            raise ConfigError(
+                "algo.loop.updates_per_iteration=null: divides min_steps by the time limit of the environment, which "
+                "has none; set a number, episodes, or env.max_episode_steps"
+            )
         self.iteration_steps = 0  # transitions in this iteration
         self.iteration_rollouts = 0  # episodes that ended in this iteration
         self.called_for = 0  # updates of all iterations so far
@@ -51,8 +58,20 @@ class OffPolicyEpisodes(Replaying):
 
     def end_iteration(self) -> None:
         """Calls for the updates of this iteration, and starts the next one."""
-        self.called_for += self.cfg.updates_per_iteration or self.iteration_rollouts
+        updates = self.cfg.updates_per_iteration
+        if updates is None:
+            updates = self.updates_of_minimums()
+        elif updates == "episodes":
+            updates = self.iteration_rollouts
+        self.called_for += updates
         self.iteration_steps = self.iteration_rollouts = 0
+
+    def updates_of_minimums(self) -> int:
+        """Returns how many episodes reach the minimums: for `min_steps`, episodes that end at the time limit."""
+        cfg = self.cfg
+        if cfg.min_steps is None:
+            return math.ceil(cfg.min_rollouts or 1)
+        return math.ceil(cfg.min_steps / self.spec.time_limit)
 
     def updates_called_for(self) -> int:
         """Returns the number of updates of all iterations so far."""
