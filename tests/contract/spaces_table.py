@@ -24,7 +24,7 @@ INTRODUCTION = """\
 
 `python tests/contract/spaces_table.py` writes these tables: it trains every algorithm with its own network in every
 space. An algorithm runs where all three tables say yes; anything else is refused in one line that says `not supported`
-and why.
+and why. `rlrun list algo env=CartPole` lists the algorithms that run in one environment, also one of your own.
 
 Observations may be nested: `Tuple` and `Dict` hold any of the others, and every image in them gets its own encoder.
 `Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. Wrap the environment so that it
