@@ -270,7 +270,7 @@ def test_dropout_masks_of_bootstrap_members_differ(build):
 def test_fixed_policy_pulls_arms_by_their_probabilities(build):
     agent = build(put(toy("fixed_policy"), {"algo.probs": [0.2, 0.8]})).agent
     carry = {"first": torch.ones(20000, dtype=torch.bool)}
-    share = agent.act(None, carry, explore=True)[0].float().mean().item()
+    share = agent.act(torch.zeros(20000, 1), carry, explore=True)[0].float().mean().item()
     assert abs(share - 0.8) < 4 * math.sqrt(0.16 / 20000)
     for wrong in ([0.5, 0.4], [0.2, 0.3, 0.5]):
         with pytest.raises(ConfigError, match="needs 2 numbers that sum to 1"):
