@@ -46,7 +46,19 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
     assert candidates("rlrun train -m env=CartPole,Acr") == ["env=CartPole,Acrobot", "env=CartPole,Acrobot-v1"]
     assert candidates("rlrun list wr") == ["wrapper"]
     assert candidates("rlrun completion z") == ["zsh"]
-    assert candidates("rlrun new ") == ["algo", "callback", "env", "network", "wrapper"]
+    assert candidates("rlrun new ") == [
+        "algo",
+        "buffer",
+        "callback",
+        "critic",
+        "env",
+        "head",
+        "intrinsic",
+        "loop",
+        "network",
+        "representation",
+        "wrapper",
+    ]
     assert candidates("rlrun new algo ") == []
     assert candidates("rlrun export r format=") == ["format=onnx", "format=torch"]
     assert candidates("rlrun eval r video=") == ["video=true", "video=false"]
