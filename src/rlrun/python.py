@@ -126,7 +126,10 @@ class Run:
         The names are those of `rlrun.types.Transition`: `obs`, `action`, `reward`, `terminated`, `truncated`,
         `next_obs`, `weight` (0 for a row that is no step), and what the agent stores besides. Observations and rewards
         are not normalised, and actions are those of the environment. With several environments, their rows of the same
-        step follow each other. env, plugins: as in `load`. Raises ConfigError if the algorithm has no replay buffer.
+        step follow each other. Images are stored once, with the step that begins with them: of an episode that has
+        terminated, the last `next_obs` has an image of the next episode, and the newest step is missing.
+
+        env, plugins: as in `load`. Raises ConfigError if the algorithm has no replay buffer.
         """
         registry.load(plugins)
         with trained.passed_again(self.path, env):

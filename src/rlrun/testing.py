@@ -87,12 +87,13 @@ def check_algorithm(*words: str) -> None:
 
 @contextmanager
 def loop_of(*words: str) -> Iterator[Loop]:
-    """As a context manager, gives the loop of a run: with `agent`, `addons`, `buffer`, `env`, `begin()` and `tick()`.
+    """As a context manager, gives the loop of a run that has begun: with `agent`, `addons`, `buffer`, `env`, `tick()`.
 
     words: as for `check_algorithm`, which has no preset and two environments by default.
     """
     loop = build_loop(_config("preset=none", "env.num_envs=2", *words))
     try:
+        loop.begin()
         yield loop
     finally:
         loop.env.close()
@@ -161,7 +162,7 @@ def check_callback(*words: str) -> None:
         _check_ended(resume_run(path, {"trainer.total_steps": 2 * RUN_STEPS}, config.plugins))
         if any(cls.changes is not None and not cls.resumes_exactly for cls in classes):
             return  # a resumed run differs, and says so
-        save_it = "save the state of the callback in get_extra_state"
+        save_it = "save the state of the callback in get_extra_state, and seed what it draws"
         assert equal(_part(whole, "callbacks"), _part(path, "callbacks")), f"a resumed callback differs; {save_it}"
         assert equal(_part(whole, "agent"), _part(path, "agent")), f"a resumed run has other weights; {save_it}"
         for row, other in zip(_rows(whole), _rows(path), strict=True):

@@ -24,9 +24,11 @@ SMALL = ["env=CartPole", "env.num_envs=2", "algo.loop.rollout_steps=16", "traine
 
 @pytest.fixture(autouse=True)
 def own() -> Iterator[None]:
-    before = {group: dict(registry._registry.get(group, {})) for group in ("algo", "network")}
+    """Removes the classes of `__main__` after a test."""
     yield
-    registry._registry |= before
+    for classes in registry._registry.values():
+        for name in [name for name, cls in classes.items() if cls.__module__ == "__main__"]:
+            classes.pop(name)
 
 
 def spo(penalty: float = 0.25) -> Any:

@@ -140,3 +140,9 @@ def test_index_is_kept_when_tasks_are_drawn(make_env: Callable[..., VectorEnv]) 
 def test_index_that_is_another_argument_too_is_refused(given: dict, make_env: Callable[..., VectorEnv]) -> None:
     with pytest.raises(ConfigError, match=r"env\.index_kwarg=x: env\.kwargs or env\.task_kwargs set it too"):
         make_env("rlrun/PointGoal-v0", 2, index_kwarg="x", **given)
+
+
+def test_index_without_such_an_argument_is_refused_in_one_line(make_env: Callable[..., VectorEnv]) -> None:
+    line = r"^env\.index_kwarg=worker: rlrun/PointGoal-v0 has no constructor argument of this name$"
+    with pytest.raises(ConfigError, match=line):
+        make_env("rlrun/PointGoal-v0", 2, index_kwarg="worker")

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -237,3 +238,23 @@ def test_environment_passed_as_an_object_is_passed_again(tmp_path: Path) -> None
         run.make_env()
     env: Any = run.make_env(env=own)
     assert run.load(env=own).act(env.reset(seed=0)[0]) in env.action_space
+
+
+def test_environments_of_a_run_have_their_index_and_are_those_of_its_snapshots(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "dqn", "env.index_kwarg=sutton_barto_reward")
+    venv: Any = run.make_env(num_envs=2)
+    assert [env.unwrapped._sutton_barto_reward for env in venv.envs] == [0, 1]
+    config = run.path / "config.yaml"
+    config.write_text(config.read_text().replace("gamma: 0.99", "gamma: 0.5"))
+    with pytest.raises(ConfigError, match=r"was edited: algo\.gamma 0\.99 -> 0\.5"):
+        run.make_env()
+
+
+def test_replay_beyond_the_memory_is_refused_before_it_is_composed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tmp_path / "run", "sac")
+    wanted = []
+    monkeypatch.setattr("rlrun.run.replayed.memory", SimpleNamespace(check_fits=lambda *args: wanted.append(args)))
+    run.replay()
+    assert wanted == [("a replay of 60 steps", 60 * 2 * 3 * 4)], "float32 observations and next ones, of 3 numbers"

@@ -201,13 +201,19 @@ def test_changes_at_one_step_are_one_change() -> None:
 def test_rungs_of_a_population_are_a_rollout_apart(
     loop: dict[str, int], every: int | None, eval_every: int, steps: list[int]
 ) -> None:
-    trainer = {"total_steps": 512, "eval_every": eval_every, "eval_episodes": 1}
+    trainer = {
+        "total_steps": 512,
+        "eval_every": eval_every,
+        "eval_episodes": 1,
+        "period_unit": "steps",
+        "total_updates": None,
+    }
     values = {"trainer": trainer, "env": {"num_envs": 2}, "algo": {"loop": loop}}
     assert rungs.steps(settings({"kind": "pbt", "trials": 2, "kind.every": every}), values) == steps
 
 
 def test_rungs_of_a_search_may_lie_within_a_rollout() -> None:
-    trainer = {"total_steps": 512, "eval_every": 1, "eval_episodes": 1}
+    trainer = {"total_steps": 512, "eval_every": 1, "eval_episodes": 1, "period_unit": "steps", "total_updates": None}
     values = {"trainer": trainer, "env": {"num_envs": 2}, "algo": {"loop": {"rollout_steps": 256}}}
     assert rungs.steps(settings({}), values) == [51, 154, 512]
 

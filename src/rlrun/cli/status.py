@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -74,12 +74,14 @@ def status(words: Sequence[str]) -> int:
     return 0
 
 
-def _differing(runs: Sequence["StoredRun"]) -> list[str]:
+def _differing(runs: Sequence["StoredRun"]) -> set[str]:
     """Returns the keys that the user typed with different values, or not for all runs."""
-    keys = dict.fromkeys(
-        key for run in runs for key in run.typed if key not in ELSEWHERE and not key.startswith(("logger.", "submit."))
-    )
-    return [key for key in keys if len({run.typed.get(key) for run in runs}) > 1]
+    values: dict[str, list[str]] = {}
+    for run in runs:
+        for key, value in run.typed.items():
+            if key not in ELSEWHERE and not key.startswith(("logger.", "submit.")):
+                values.setdefault(key, []).append(value)
+    return {key for key, typed in values.items() if len(typed) < len(runs) or len({*typed}) > 1}
 
 
 def _best(runs: Sequence["StoredRun"]) -> Iterator[str]:
@@ -97,7 +99,7 @@ def _best(runs: Sequence["StoredRun"]) -> Iterator[str]:
             yield f"best on {env}: {number(score)}, {best.algo}: {best.path}"
 
 
-def _row(run: "StoredRun", keys: Sequence[str]) -> tuple[str, ...]:
+def _row(run: "StoredRun", keys: Set[str]) -> tuple[str, ...]:
     """Returns the row of a run. keys: of the settings that are shown."""
     from rlrun.telemetry.formatting import clock, number
 
@@ -123,7 +125,7 @@ def _row(run: "StoredRun", keys: Sequence[str]) -> tuple[str, ...]:
     if host == socket.gethostname():
         host = ""
     progress = f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}"
-    settings = shorten(" ".join(f"{key}={run.typed[key]}" for key in keys if key in run.typed), LONGEST)
+    settings = shorten(" ".join(f"{key}={run.typed[key]}" for key in run.typed if key in keys), LONGEST)
     return state, progress, step, last_return, left, ago, host, run.algo, run.env, settings, str(run.path)
 
 

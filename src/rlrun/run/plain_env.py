@@ -13,8 +13,9 @@ from rlrun.envs.making.make import Recipe, recipe
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import eval_env_config
 from rlrun.run.data import check_stored_data
-from rlrun.run.trained import built_from, eval_config, stored_config
+from rlrun.run.trained import built_from, check_unchanged, eval_config, stored_config
 from rlrun.rundir import RunDir
+from rlrun.snapshot.store import Store
 from rlrun.types import Info
 
 
@@ -47,7 +48,7 @@ def make_env(
             return vector_env(one, num_envs)
         if num_envs is None:
             return single_env(one)
-        return SyncVectorEnv([partial(single_env, one)] * num_envs)
+        return SyncVectorEnv([partial(single_env, one.at(index)) for index in range(num_envs)])
 
 
 def single_env(one: Recipe) -> gym.Env:
@@ -71,6 +72,9 @@ def vector_env(one: Recipe, num_envs: int | None) -> VectorEnv:
 def stored_env(path: Path, num_envs: int | None, render_mode: str | None) -> gym.Env | VectorEnv:
     """Returns environments of a stored run, which may be untrusted, as `make_env` does."""
     config = stored_config(path)
+    store = Store(path)
+    if store.names():
+        check_unchanged(path, store.load(store.preferred()))
     check_stored_data(config, RunDir.meta_of(path).get("data"), "evaluate")
     words = {}
     if render_mode is not None:

@@ -183,7 +183,10 @@ class Policy:
             found.append("q(obs, action)")
         if agent.action_distribution(seen, carry) is not None:
             found.append("distribution(obs)")
-        return ConfigError(f"algo={agent.registered} has no {asked}; it has {' and '.join(found) or 'only act(obs)'}")
+        lacks = f"algo={agent.registered} has no {asked}"
+        if asked == "distribution" and type(agent).action_distribution is not Agent.action_distribution:
+            lacks += " for these actions"
+        return ConfigError(f"{lacks}; it has {' and '.join(found) or 'only act(obs)'}")
 
     def _seen(self, obs: object) -> tuple[Obs, Batch, bool]:
         """Returns observations [batch, ...] as the agent sees them, the carry, and whether `obs` is a single one."""

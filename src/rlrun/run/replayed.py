@@ -1,14 +1,16 @@
 """The replay buffer of a run as numpy arrays."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
 
+from rlrun import memory
 from rlrun.buffers.mixed import Mixed
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.ring import RingBuffer
-from rlrun.envs.stepping.actions import conversion
+from rlrun.envs.stepping.actions import conversion, leaves
 from rlrun.errors import ConfigError
 from rlrun.nested import mapped
 from rlrun.run.assemble import build_buffer
@@ -18,6 +20,7 @@ from rlrun.run.weights import load_part, locate
 from rlrun.snapshot.store import Store
 from rlrun.types import Spec
 
+ENTRIES = ("obs.", "next_obs.")  # the columns from which the buffer composes observations that are dicts
 COLLECTED = "buffer.collected."  # prefix of the state of collected transitions, beside those of data sets
 
 
@@ -30,7 +33,12 @@ def arrays(buffer: object, spec: Spec, algo: str) -> dict[str, np.ndarray]:
         buffer = buffer.collected
     if not isinstance(buffer, Replay):
         raise ConfigError(f"algo={algo} has no replay buffer")
-    steps = mapped(lambda values: values.cpu().numpy(), buffer.stored())
+    sizes = [
+        math.prod(leaf.shape or ()) * (leaf.dtype or np.dtype(np.float32)).itemsize for _, leaf in leaves(spec.obs)
+    ]
+    memory.check_fits(f"a replay of {len(buffer):,} steps", 2 * sum(sizes) * len(buffer))  # with stacks of images
+    stored = {name: values for name, values in buffer.stored().items() if not name.startswith(ENTRIES)}
+    steps = mapped(lambda values: values.cpu().numpy(), stored)
     actions = conversion(spec.shown_action)
     steps["action"] = actions.to_native(actions.clip(steps["action"]))
     for name in ("terminated", "truncated"):

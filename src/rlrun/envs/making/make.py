@@ -141,7 +141,7 @@ def recipe(cfg: EnvConfig) -> Recipe:
         if cfg.index_kwarg in kwargs or cfg.index_kwarg in cfg.task_kwargs:
             raise ConfigError(f"env.index_kwarg={cfg.index_kwarg}: env.kwargs or env.task_kwargs set it too")
         kwargs[cfg.index_kwarg] = 0
-    if "render_mode" in kwargs or instance_seed is not None:
+    if "render_mode" in kwargs or instance_seed is not None or cfg.index_kwarg is not None:
         with explained(spec, kwargs, cfg.id):
             creator: Any = entry_point(spec.entry_point or spec.vector_entry_point)
         if "render_mode" in kwargs:
@@ -149,6 +149,8 @@ def recipe(cfg: EnvConfig) -> Recipe:
         if instance_seed is not None and "instance_seed" in inspect.signature(creator).parameters:
             kwargs["instance_seed"] = instance_seed
             instance_seed = None
+        if cfg.index_kwarg is not None and not _takes(creator, cfg.index_kwarg):
+            raise ConfigError(f"env.index_kwarg={cfg.index_kwarg}: {cfg.id} has no constructor argument of this name")
     masked = None  # not known yet
     if not cfg.action_mask:
         masked = False
@@ -230,6 +232,12 @@ def _register_by_convention(holder: ModuleType, key: str) -> None:
             continue
         if register.__module__.startswith(holder.__name__):
             register()
+
+
+def _takes(creator: Callable[..., object], name: str) -> bool:
+    """Returns whether a function or class has an argument of this name, or takes any."""
+    parameters = inspect.signature(creator).parameters.values()
+    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _hint(module: str | None, name: str) -> str:

@@ -18,7 +18,6 @@ def test_my_buffer_learns_and_resumes_bit_for_bit() -> None:
 def test_my_buffer_draws_recent_transitions_more_often() -> None:
     with testing.loop_of(*WORDS) as loop:
         assert isinstance(loop.buffer, MyBuffer)
-        loop.begin()
         while len(loop.buffer) < 100:
             loop.tick()
     age = loop.buffer.sample(10_000)["age"].float()
