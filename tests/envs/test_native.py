@@ -166,7 +166,7 @@ TOGETHER = "CartPole-v1 steps all its environments at once, and does not support
         ("CartPole-v1", {"wrappers": {"flatten": {}}}, f"env.wrappers: {TOGETHER} wrappers"),
         ("CartPole-v1", {"instance_seed": 0}, f"env.instance_seed: {TOGETHER} instance_seed"),
         ("CartPole-v1", {"on_failure": "restart"}, f"env.on_failure=restart: {TOGETHER} on_failure=restart"),
-        ("CartPole-v1", {"index_kwarg": "i"}, f"env.index_kwarg: {TOGETHER} index_kwarg"),
+        ("CartPole-v1", {"index_kwarg": "sutton_barto_reward"}, f"env.index_kwarg: {TOGETHER} index_kwarg"),
         ("CartPole-v1", {"task_kwargs": {"length": [0.5, 1.0]}}, f"env.task_kwargs: {TOGETHER} task_kwargs"),
         ("CartPole-v1", {"kwargs": {"gravity": 1.0}}, "CartPole-v1 cannot be made (CartPoleVectorEnv.__init__() got"),
     ],
