@@ -74,7 +74,7 @@ def test_any_policy_learner_takes_the_parts(algo: str, build: Build) -> None:
 @pytest.mark.parametrize("algo", LEARNERS)
 def test_the_batch_of_a_broken_run_can_be_read_with_all_parts(algo: str, build: Build, tmp_path: Path) -> None:
     loop = train(build(composed(algo, SUBSETS[0])), 1)
-    postmortem.write(RunDir(tmp_path), loop, "asked for", {})
+    postmortem.write(RunDir(tmp_path), loop, "by a test", {})
     kept = safetensors.torch.load_file(tmp_path / postmortem.FOLDER / "batch.safetensors")
     assert loop.batch is not None and equal(kept["batch.obs.goal"], loop.batch["obs"]["goal"].contiguous())
     assert any(name.startswith("batch.training_batch.") for name in kept)

@@ -169,3 +169,10 @@ def unchanged_random_numbers() -> Iterator[None]:
     before = torch.get_rng_state()
     yield
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_agent_that_has_a_distribution_with_other_actions_says_so() -> None:
+    policy, _ = built("algo=sac", "env=Platform", "preset=none", "env.num_envs=1", "trainer.engine=eager")
+    line = r"^algo=sac has no distribution for these actions; it has q\(obs, action\)$"
+    with pytest.raises(ConfigError, match=line):
+        policy.distribution(policy.observation_space.sample())

@@ -123,8 +123,9 @@ class Policy:
         """Returns V(s): a number for one observation, [batch] for a batch; [..., columns] for reward vectors.
 
         This method, `q` and `distribution` take observations as `act` does. They change nothing: the state of a
-        recurrent network is that before `obs`, so call them before `act(obs)`. With `env.normalize=reward`, values
-        are in the units of the normalised rewards. Raises ConfigError if the agent estimates no such values.
+        recurrent network is that before `obs`, so call them before `act(obs)`. Values are in the units of the rewards
+        that the agent learns from, which `env.normalize=reward` and `algo.buffer.reward_scale` change. Raises
+        ConfigError if the agent estimates no such values.
         """
         seen, carry, is_single = self._seen(obs)
         value = self.agent.state_values(seen)
@@ -173,18 +174,18 @@ class Policy:
             raise self._lacks("distribution", seen, carry)
         return ActionDistribution(dist, self._actions, self._stream, is_single)
 
-    def _lacks(self, asked: str, seen: Obs, carry: Batch) -> ConfigError:
+    def _lacks(self, wanted: str, seen: Obs, carry: Batch) -> ConfigError:
         """Returns the error that the agent has no value, no q or no distribution, with those that it has."""
         agent = self.agent
         found = []
         if agent.state_values(seen) is not None:
             found.append("value(obs)")
-        if type(agent).action_values is not Agent.action_values and asked != "q":
+        if type(agent).action_values is not Agent.action_values and wanted != "q":
             found.append("q(obs, action)")
         if agent.action_distribution(seen, carry) is not None:
             found.append("distribution(obs)")
-        lacks = f"algo={agent.registered} has no {asked}"
-        if asked == "distribution" and type(agent).action_distribution is not Agent.action_distribution:
+        lacks = f"algo={agent.registered} has no {wanted}"
+        if wanted == "distribution" and type(agent).action_distribution is not Agent.action_distribution:
             lacks += " for these actions"
         return ConfigError(f"{lacks}; it has {' and '.join(found) or 'only act(obs)'}")
 
