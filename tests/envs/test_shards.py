@@ -248,12 +248,20 @@ def test_particles_refuse_shards() -> None:
         build_loop(run_config(toy("svpg", **TWO)))
 
 
-def test_a_killed_worker_ends_the_run_and_all_workers(build: Build) -> None:
-    loop = build(toy("ppo", **TWO, **LOCAL))
-    processes = [group.pipe.process for group in loop.env.groups]
+@pytest.mark.parametrize("at_the_call", [True, False])
+def test_a_killed_worker_ends_the_run_and_all_workers(at_the_call: bool, build: Build) -> None:
+    env = build(toy("ppo", **TWO, **LOCAL)).env
+    processes = [group.pipe.process for group in env.groups]
+    if not at_the_call:
+        os.kill(processes[1].pid, signal.SIGSTOP)  # so that it does not answer
+        env.call("status")
     os.kill(processes[1].pid, signal.SIGKILL)
+    processes[1].join()
     with pytest.raises(RunError, match=r"env CartPole-v1, shard 1: its worker \(pid \d+\) died, exit code -9"):
-        loop.tick()
+        if at_the_call:
+            env.call("status")
+        else:
+            env.result()
     assert len(processes) == 2 and not any(process.is_alive() for process in processes)
 
 

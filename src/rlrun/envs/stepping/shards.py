@@ -7,6 +7,7 @@ process in which it runs.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
@@ -169,7 +170,7 @@ class Group:
     shards: Sequence[int]  # their numbers
 
     def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
-        """Calls a method of each shard with its own arguments."""
+        """Calls a method of each shard with its own arguments. Raises EnvError if a worker has failed."""
         raise NotImplementedError
 
     def result(self) -> list[object]:
@@ -221,21 +222,31 @@ class ShardedEnv(nn.Module):
         return self.result()
 
     def call(self, method: str, *columns: Sequence[object]) -> None:
-        """Begins what `each` does; `result` must follow, after `advance` once for each step."""
+        """Begins what `each` does; `result` must follow, after `advance` once for each step.
+
+        Raises RunError if a worker has failed.
+        """
         for group in self.groups:
-            group.call(method, [[column[shard] for column in columns] for shard in group.shards])
+            with self._ended_on_failure(group):
+                group.call(method, [[column[shard] for column in columns] for shard in group.shards])
 
     def result(self) -> list[object]:
         """Returns one result for each shard. Raises RunError if a worker has failed."""
         found: list[object] = []
         for group in self.groups:
-            try:
+            with self._ended_on_failure(group):
                 found += group.result()
-            except EnvError as error:
-                self.close(terminate=True)
-                which = ", ".join(map(str, group.shards))
-                raise RunError(f"env {self.name}, shard {which}: {error.reason}") from error
         return found
+
+    @contextmanager
+    def _ended_on_failure(self, group: Group) -> Iterator[None]:
+        """Ends all processes if a worker of the group fails, and names its shards in the error."""
+        try:
+            yield
+        except EnvError as error:
+            self.close(terminate=True)
+            which = ", ".join(map(str, group.shards))
+            raise RunError(f"env {self.name}, shard {which}: {error.reason}") from error
 
     def split(self, tree: T) -> list[T]:
         """Returns the rows [block, ...] of each shard in tensors [num_envs, ...]."""
