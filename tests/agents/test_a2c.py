@@ -305,6 +305,24 @@ def test_a2c_reports_the_explained_variance(build: Build) -> None:
     assert metrics["loss/grad_norm"] > 0
 
 
+@pytest.mark.parametrize("rate", [1e-2, 1e-30])
+@pytest.mark.parametrize("algo", FAMILY)
+def test_losses_after_a_single_epoch_are_those_of_the_new_weights(algo: str, rate: float, build: Build) -> None:
+    values = toy(algo, **{"algo.epochs": 1, "algo.learning_rate": rate, "algo.loop.lag": 0})
+    own = values["algo"]["critic_update"]
+    own |= {key: value for key, value in {"epochs": 1, "learning_rate": rate}.items() if key in own}
+    loops = [build(put(values, {"algo.loss_after": after})) for after in (False, True)]
+    without, metrics = [loop.tick() for loop in loops]
+    assert equal(*map(weights, loops)), "nothing else is learned"
+    losses = [name for name in ("loss/actor", "loss/critic") if name in without]
+    ends = {f"{name}_{end}_epoch" for name in losses for end in ("first", "last")}
+    assert len(losses) == 2 - (algo == "vpg") and metrics.keys() - without.keys() == ends
+    for name in losses:
+        assert metrics[f"{name}_first_epoch"] == metrics[name] == without[name], "the loss before the update"
+        stays = metrics[f"{name}_last_epoch"].isclose(metrics[name], rtol=1e-4, atol=1e-6)
+        assert bool(stays) == (rate < 1e-9)
+
+
 def test_a2c_gaussian_policy_finds_the_best_action(build: Build) -> None:
     """The reward is -(a - 0.7)^2, in one-step episodes."""
     loop: Any = build(put_on_pendulum("algo.learning_rate", 0.01))

@@ -48,8 +48,8 @@ def test_earlier_switch_gives_a_hint(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("words", "section"),
     [
-        ({"logger": ["csv", "far"]}, {"csv": {}, "far": {"project": "mine"}}),
-        ({"logger": "csv"}, {"csv": {}}),
+        ({"logger": ["csv", "far"]}, {"csv": {"digits": None}, "far": {"project": "mine"}}),
+        ({"logger": "csv"}, {"csv": {"digits": None}}),
         ({"logger": []}, {}),
         ({"logger.far.project": "other"}, {"console": {}, "far": {"project": "other"}}),
         ({"logger.console": False, "logger.tensorboard": True}, {"far": {"project": "mine"}, "tensorboard": {}}),

@@ -232,13 +232,14 @@ EMPTY_UPDATE = {"nop"}
 
 # Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
 # (CartPole has none), discounts (they do not change the ranking by length), the types of stored demonstrations,
-# schedules, and how replay is filled after it was emptied.
+# schedules, how replay is filled after it was emptied, and losses that are only logged.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
              "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
              "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
-             "algo.schedule", "algo.loop.refill_policy", "algo.buffer.compression")  # fmt: skip
+             "algo.schedule", "algo.loop.refill_policy", "algo.buffer.compression",
+             "algo.loss_after", "algo.particle.loss_after")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {

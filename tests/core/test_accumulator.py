@@ -116,3 +116,5 @@ def test_epochs_give_means_and_the_losses_of_the_first_and_last() -> None:
     ends = {"loss/critic_first_epoch": 3.0, "loss/critic_last_epoch": 1.0}
     assert found == pytest.approx({"loss/critic": 2.0, "loss/kl": 0.1} | ends)
     assert numbers(epoch_metrics(epochs[:1])) == pytest.approx({"loss/critic": 3.0, "loss/kl": 0.1})
+    ends = {"loss/critic_first_epoch": 3.0, "loss/critic_last_epoch": 2.0}
+    assert numbers(epoch_metrics(epochs[:1], epochs[1])) == pytest.approx({"loss/critic": 3.0, "loss/kl": 0.1} | ends)

@@ -14,6 +14,12 @@ def test_runs_of_format_9_end_and_log_by_steps() -> None:
     assert filled == ["trainer.total_updates=None", "trainer.period_unit=steps"]
 
 
+def test_agents_of_format_9_compute_no_losses_after_an_epoch() -> None:
+    values, _ = upgraded({"format": 9, "algo": {"target_kl": None, "particle": {"target_kl": None}}})
+    section = {"target_kl": None, "loss_after": False}
+    assert values == {"algo": section | {"particle": section}}
+
+
 def test_environments_of_format_9_do_not_know_their_index() -> None:
     values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
     assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}

@@ -14,6 +14,7 @@ import yaml
 
 from rlrun.cli import main
 from rlrun.config import sources
+from rlrun.errors import ConfigError
 from rlrun.settings import config
 from rlrun.settings.registry import lookup, modules
 from rlrun.telemetry import Telemetry, guarded_logger
@@ -89,6 +90,24 @@ def test_text_has_a_paragraph_for_every_row(tmp_path: Path) -> None:
     assert [text.partition("\n")[0] for text in paragraphs] == [f"step {step}" for step in range(1, 8)]
     assert [line.split() for line in paragraphs[-1].splitlines()[2:3]] == [["eval/return_mean", "7.000"]]
     assert "loss/critic" in paragraphs[0]
+
+
+def test_csv_and_text_round_to_their_digits(tmp_path: Path) -> None:
+    rows = made(123456, 123456, note=0.123456)
+    train(tmp_path, make_loggers({"csv": {"digits": 3}, "text": {"digits": 2}}), rows)
+    assert table(tmp_path) == [{"step": 123456, "wall_s": 41200.0, "loss/critic": 12300.0, "note": 0.123}]
+    assert (tmp_path / "metrics.txt").read_text().split()[-2:] == ["note", "0.1"]
+    assert read_rows(tmp_path / "metrics.jsonl") == rows, "all digits"
+
+
+@pytest.mark.parametrize("digits", [0, 18])
+def test_digits_of_loggers_have_a_range(digits: int) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make_loggers({"csv": {"digits": digits}, "text": {"digits": digits}})
+    assert [fault.split(": ")[0] for fault in raised.value.faults] == [
+        f"logger.csv.digits={digits}",
+        f"logger.text.digits={digits}",
+    ]
 
 
 def test_closed_loggers_leave_no_open_file(tmp_path: Path) -> None:

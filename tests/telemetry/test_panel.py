@@ -169,6 +169,14 @@ def test_number(value, text):
     assert number(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(12.345, 1, "12"), (1.5, 1, "2"), (0.04, 2, "4e-02"), (12.34567, 6, "12.3457"), (1e-5, 8, "1.000000e-05")],
+)
+def test_number_of_digits(value, digits, text):
+    assert number(value, digits=digits) == text
+
+
 def test_clock():
     assert [clock(s) for s in (None, 5.4, 3599.6, 90061)] == ["-:--", "0:05", "1:00:00", "1d 01:01:01"]
     assert [clock(s) for s in (-0.1, math.nan, 1e10, 0)] == ["-:--", "-:--", "-:--", "0:00"]

@@ -164,16 +164,18 @@ def mean_metrics(updates: Iterable[Metrics]) -> Metrics:
     return means.drain()
 
 
-def epoch_metrics(epochs: list[Metrics]) -> Metrics:
+def epoch_metrics(epochs: list[Metrics], after: Metrics | None = None) -> Metrics:
     """Returns the means of the metrics of several epochs.
 
     With more than one epoch, the result also has the metrics `LOSSES` of the first and of the last epoch, such as
-    `loss/critic_first_epoch` and `loss/critic_last_epoch`. They show what the update has changed.
+    `loss/critic_first_epoch` and `loss/critic_last_epoch`. They show what the update has changed. after: metrics of one
+    more epoch, without gradient steps, which is the last but does not count in the means.
     """
     result = mean_metrics(epochs)
-    if len(epochs) > 1:
+    last = after or epochs[-1]
+    if last is not epochs[0]:
         for name in LOSSES:
             if name in epochs[0]:
                 result[f"{name}_first_epoch"] = epochs[0][name]
-                result[f"{name}_last_epoch"] = epochs[-1][name]
+                result[f"{name}_last_epoch"] = last[name]
     return result

@@ -68,6 +68,8 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("env.index_kwarg", None, beside="task_kwargs"),
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),
+            Added("algo.loss_after", False, beside="target_kl"),
+            Added("algo.particle.loss_after", False, beside="target_kl"),
         ),
         regroup=format_10.regroup,
         restate=format_10.restate,

@@ -3,20 +3,21 @@
 LONGEST_S = 1e10  # about 300 years; a longer time is not shown
 
 
-def number(value: float, like: float | None = None) -> str:
-    """Formats a number with about four digits and a thousands separator.
+def number(value: float, like: float | None = None, digits: int = 4) -> str:
+    """Formats a number with about `digits` digits and a thousands separator.
 
     like: the number whose size decides how many decimals there are, by default `value` itself.
     """
     if like is None:
         like = value
     magnitude = abs(like)
-    if magnitude >= 1e8 or 0 < magnitude < 5e-4:
-        return f"{value:.2e}"
-    decimals = 3
-    for limit in (10, 100, 1000):
-        if magnitude >= limit:
-            decimals -= 1
+    decimals = digits - 1
+    if magnitude >= 1e8 or 0 < magnitude < max(5e-4, 0.5 * 10**-decimals):
+        return f"{value:.{max(0, decimals - 1)}e}"
+    limit = 10
+    while decimals and magnitude >= limit:
+        decimals -= 1
+        limit *= 10
     return f"{value:,.{decimals}f}"
 
 

@@ -4,16 +4,20 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from rlrun import files
 from rlrun.rundir import METRICS
-from rlrun.settings import config, register
+from rlrun.settings import PositiveInt, config, register
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.formatting import number
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row, read_rows, sorted_keys
+
+Digits = Annotated[PositiveInt, Field(le=17)]  # 17 distinguish all floats
 
 
 class RowFile(Logger):
@@ -21,10 +25,6 @@ class RowFile(Logger):
 
     local = True
     file_name: ClassVar[str]
-
-    @config
-    class Config:
-        pass
 
     def text(self, row: Row) -> str:
         """Returns the text of a row."""
@@ -78,6 +78,10 @@ class CSV(RowFile):
 
     file_name = "metrics.csv"
 
+    @config
+    class Config:
+        digits: Digits | None = None  # runs of earlier versions do not set it
+
     def begin(self, rows: Sequence[Row]) -> str:
         keys: dict[str, None] = {}  # a dict, because it keeps the order
         for row in rows:
@@ -89,10 +93,20 @@ class CSV(RowFile):
         return row.keys() <= {*self._columns}
 
     def text(self, row: Row) -> str:
-        return _line(self._columns, row)
+        digits = self.cfg.digits
+        if digits is None:
+            return _line(self._columns, row)
+        return _line(self._columns, {key: rounded(value, digits) for key, value in row.items()})
 
 
-def _line(columns: Iterable[str], row: dict[str, object]) -> str:
+def rounded(value: float, digits: int) -> float:
+    """Returns a float rounded to this number of significant digits, and an int as it is."""
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.{digits}g}")
+
+
+def _line(columns: Iterable[str], row: Mapping[str, object]) -> str:
     """Returns a row as a line of the table. Floats are written such that the same number is read back."""
     text = io.StringIO()
     csv.DictWriter(text, [*columns], lineterminator="\n").writerow(row)
@@ -105,10 +119,14 @@ class Text(RowFile):
 
     file_name = "metrics.txt"
 
+    @config
+    class Config:
+        digits: Digits = 4  # runs of earlier versions do not set it
+
     def text(self, row: Row) -> str:
         width = max(map(len, row))
         lines = [f"step {row['step']:,}"]
         for key, value in row.items():
             if key != "step":
-                lines.append(f"  {key:<{width}}  {number(value):>12}")
+                lines.append(f"  {key:<{width}}  {number(value, digits=self.cfg.digits):>12}")
         return "\n".join([*lines, "", ""])

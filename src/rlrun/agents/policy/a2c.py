@@ -65,6 +65,7 @@ class A2C(Agent):
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
+        loss_after: bool
         head: Annotated[dict[str, object], Part("head")]
         advantage: Annotated[dict[str, object], Part("advantage")]
         critic_update: Annotated[dict[str, Any], Part("critic_update")]
@@ -119,6 +120,9 @@ class A2C(Agent):
             kl = epochs[-1].get("loss/kl", 0.0)
             if kl > KL_TOLERANCE * self.cfg.target_kl:
                 break
+        if len(epochs) == 1 and self.cfg.loss_after:
+            after = mean_metrics(self.losses(batch) | self.critic.losses(batch) for batch in epoch)
+            return metrics | epoch_metrics(epochs, after)
         return metrics | epoch_metrics(epochs)
 
     def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Iterator[list[Batch]]:
@@ -151,6 +155,19 @@ class A2C(Agent):
     @kernel
     def update_minibatch(self, batch: Batch) -> Metrics:
         """Takes one gradient step on steps [size, ...], or on sequences [length, sequences, ...] if recurrent."""
+        loss, metrics = self.loss(batch)
+        metrics["loss/grad_norm"] = self.optim.step(loss)
+        return metrics
+
+    @kernel
+    @torch.no_grad()
+    def losses(self, batch: Batch) -> Metrics:
+        """Returns the metrics of `update_minibatch` without a gradient step."""
+        _, metrics = self.loss(batch)
+        return metrics
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Returns the loss of a minibatch, 0-d, and its metrics."""
         weight = batch["weight"]
         advantage = self.advantage.normalise_minibatch(batch["advantage"], weight)
         dist = self.policy(batch["obs"])
@@ -164,13 +181,12 @@ class A2C(Agent):
             critic_loss = self.critic.loss(batch)
             loss = loss + self.cfg.value_coef * critic_loss
             metrics["loss/critic"] = critic_loss.detach()
-        metrics["loss/grad_norm"] = self.optim.step(loss)
         log_ratio = log_ratio.detach()
         metrics["loss/kl"] = masked_mean(kl_k3(log_ratio), weight)
         metrics["loss/kl_k1"] = masked_mean(kl_k1(log_ratio), weight)
         metrics["loss/actor"] = policy_loss.detach()
         metrics["loss/entropy"] = entropy.detach()
-        return metrics
+        return loss, metrics
 
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor

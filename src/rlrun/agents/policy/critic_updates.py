@@ -94,6 +94,10 @@ class CriticUpdate(nn.Module):
         """Trains the critic after the policy has learned from a minibatch, if this part does so."""
         return {}
 
+    def losses(self, batch: Batch) -> Metrics:
+        """Returns the metrics of `fit_after` without a gradient step."""
+        return {}
+
 
 @register("critic_update", "joint")
 class JointUpdate(CriticUpdate):
@@ -158,6 +162,12 @@ class OwnUpdate(CriticUpdate):
         self.optim.step(self.agent.value_coef * loss)
         return {"loss/critic": loss.detach()}
 
+    @kernel
+    @torch.no_grad()
+    def evaluate(self, batch: Batch) -> Metrics:
+        """Returns the metrics of `fit` without a gradient step."""
+        return {"loss/critic": self.loss(batch)}
+
 
 @register("critic_update", "split")
 class SplitUpdate(OwnUpdate):
@@ -165,6 +175,9 @@ class SplitUpdate(OwnUpdate):
 
     def fit_after(self, batch: Batch) -> Metrics:
         return self.fit(batch)
+
+    def losses(self, batch: Batch) -> Metrics:
+        return self.evaluate(batch)
 
 
 @register("critic_update", "first")
@@ -188,6 +201,8 @@ class FirstUpdate(OwnUpdate):
         fitted: list[Metrics] = []
         for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size):
             fitted.append(mean_metrics(self.fit(batch) for batch in epoch))
+        if len(fitted) == 1 and self.agent.loss_after:
+            return epoch_metrics(fitted, mean_metrics(self.evaluate(batch) for batch in epoch))
         return epoch_metrics(fitted)
 
 
