@@ -18,6 +18,7 @@ from rlrun import python
 from rlrun.cli import main
 from rlrun.config import sources
 from rlrun.config.compose import Composer, literal
+from rlrun.config.jobs import Job
 from rlrun.envs.making.passed import passed
 from rlrun.errors import ConfigError, RunError
 from rlrun.formats.history import FORMAT
@@ -255,6 +256,22 @@ def test_words_that_are_no_text_are_refused(tmp_path: Path) -> None:
             call(1)  # type: ignore[arg-type, operator]
     with pytest.raises(ConfigError, match=r"^plugins=foo: must be a list of modules$"):
         rlrun.load(tmp_path, plugins="foo")
+
+
+def test_folder_of_further_files_may_be_an_argument_or_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset/ours.yaml").write_text("algo: {gamma: 0.5}\n")
+    found = []
+
+    def train_job(job: Job) -> Done:
+        found.append(job)
+        return Done(tmp_path, 0)
+
+    monkeypatch.setattr(python, "train_job", train_job)
+    words = ("algo=dqn", "env=CartPole", "preset=ours")
+    rlrun.train(*words, config_dir=tmp_path)
+    rlrun.train(*words, "--config-dir", str(tmp_path))
+    assert [(job.values["algo"]["gamma"], job.words) for job in found] == [(0.5, list(words))] * 2
 
 
 def test_error_of_a_run_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from rlrun.cli import settings
 from rlrun.cli.evaluate import RULES as EVALUATE_RULES
 from rlrun.cli.resume import RULES as RESUME_RULES
-from rlrun.config import check
+from rlrun.config import check, sources
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.envs.making.passed import passed
@@ -152,12 +152,13 @@ class Evaluation:
     values: Mapping[str, Any] = field(repr=False)
 
 
-def train(*words: str, env: object = None, **values: object) -> Run:
+def train(*words: str, env: object = None, config_dir: str | Path | None = None, **values: object) -> Run:
     """Trains one run, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
 
     env: the name of an environment; or a subclass of gymnasium.Env, a function that returns an environment, or an
     environment, which is copied for each one that the run needs. A run with such an environment can only be continued
     with `run.resume(env=...)`, and evaluated or loaded with the argument `env`.
+    config_dir: a folder with further YAML files, as for `rlrun train --config-dir`.
     values: further settings; text is taken literally.
     Raises ConfigError, with one line per fault, RunError if the run failed, and KeyboardInterrupt if Ctrl-C stopped it.
     """
@@ -165,6 +166,8 @@ def train(*words: str, env: object = None, **values: object) -> Run:
         if id is not None:
             values["env"] = id
         typed = [f"{key}={literal(value)}" for key, value in _plain(values).items()]
+        if config_dir is not None:
+            typed.append(f"{sources.CONFIG_DIR}={config_dir}")
         (job,) = jobs([*_checked(words), *typed])
         done = train_job(job)
     return _ended(done)

@@ -178,6 +178,8 @@ def test_replay_of_a_winner_that_paused_ends_at_its_rung(
         (["algo=sac", "env=Pendulum", "metric=return"], "metric='return': must be a metric of log rows: train/..."),
         (["algo=sac", "env=Pendulum", "search=grid", "trials=1e9"], "trials=1000000000: must be less than or equal to"),
         (["algo=sac", "env=Pendulum", "normalize.Pendulum=[0]"], "normalize.Pendulum=[0]: must be two rising numbers"),
+        (["algo=sac", "env=Pendulum", "--config-dir"], "--config-dir: needs a folder"),
+        (["algo=sac", "env=Pendulum", "--config-dir", "nope"], "--config-dir: no folder 'nope'"),
         (["stat", "runs"], "sweep stat: unknown action; did you mean status?"),
         (["algo=sac", "env=Pendulum", "trainer.eval_every=0"], "trainer.eval_every=0: rungs need evaluations"),
         (["algo=sac", "env=Pendulum", "search=grid", "algo.nstep=int(1,3)"], "algo.nstep: unknown key"),

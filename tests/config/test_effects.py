@@ -25,13 +25,13 @@ def write(name, text):
 
 
 def values(*words, config_dirs=()):
-    (job,) = jobs(list(words), config_dirs=config_dirs)
+    (job,) = jobs([*words, *(f"--config-dir={folder}" for folder in config_dirs)])
     return job.values
 
 
 def faults(*words, config_dirs=()):
     with pytest.raises(ConfigError) as caught:
-        jobs(list(words), config_dirs=config_dirs)
+        jobs([*words, *(f"--config-dir={folder}" for folder in config_dirs)])
     assert caught.value.exit_code == 2
     return list(caught.value.faults)
 

@@ -18,14 +18,14 @@ PAIR = ["algo=sac", "env=HalfCheetah"]
 NO_CALL = "is not allowed; write the value itself, or refer to one, like ${algo.gamma}"
 
 
-def values(*words, **options):
-    (job,) = jobs([*PAIR, *words] if not options.pop("alone", False) else list(words), **options)
+def values(*words, alone=False, config_dirs=()):
+    (job,) = jobs([*([] if alone else PAIR), *words, *(f"--config-dir={folder}" for folder in config_dirs)])
     return job.values
 
 
 def faults(*words, multirun=False, config_dirs=()):
     with pytest.raises(ConfigError) as caught:
-        jobs(list(words), multirun, config_dirs)
+        jobs([*words, *(f"--config-dir={folder}" for folder in config_dirs)], multirun)
     assert caught.value.exit_code == 2
     return list(caught.value.faults)
 

@@ -94,7 +94,7 @@ def is_searched(words, key):
 
 def is_used(words, key, value, config_dirs):
     """Returns whether a run has the value. Raises ConfigError as a command does before it trains."""
-    (job,) = jobs(words, config_dirs=config_dirs)
+    (job,) = jobs([*words, *(f"--config-dir={folder}" for folder in config_dirs)])
     registry.load(job.values["plugins"])
     check_ranges(run_config(job.values))
     return dotted.lookup(key, job.values) == value
@@ -163,7 +163,7 @@ def preset_as_a_file(name: str, file: Path, words: list[str]) -> dict:
         text = re.sub(rf"^defaults: \[{base}\b", f"defaults: [/preset/{base}", text, flags=re.MULTILINE)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
-    (job,) = jobs(words, config_dirs=["own"] * (file.parts[0] == "own"))
+    (job,) = jobs([*words, *["--config-dir=own"] * (file.parts[0] == "own")])
     file.unlink()
     return job.values
 

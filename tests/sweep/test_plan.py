@@ -18,6 +18,7 @@ from rlrun.config.stored import SWEEP
 from rlrun.envs.config import EnvConfig
 from rlrun.errors import ConfigError
 from rlrun.sweep import untrusted
+from rlrun.sweep.best import preset_text
 from rlrun.sweep.ends import faults_of
 from rlrun.sweep.folder import Description, begin, read
 from rlrun.sweep.plan import Plan, plan, stored
@@ -289,6 +290,33 @@ def test_preset_file_of_a_stored_sweep_must_be_typed_again(tmp_path: Path, monke
     (tmp_path / "p.yaml").write_text("algo: {gamma: secret}\n")  # not read before it is typed
     with pytest.raises(ConfigError, match="preset: reads settings from a file"):
         stored(folder, [])
+
+
+def test_folder_of_further_files_of_a_sweep_holds_for_its_runs_and_must_be_typed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlrun.sweep.ends.check_ends", lambda *_: None)
+    (tmp_path / "own/preset").mkdir(parents=True)
+    (tmp_path / "own/space").mkdir()
+    (tmp_path / "own/preset/ours.yaml").write_text("algo: {learning_rate: 0.5}\n")
+    (tmp_path / "own/space/mine.yaml").write_text("algo.gamma: {uniform: [0.9, 0.99]}\n")
+    planned = plan([*WORDS[:2], "preset=ours", "--config-dir", "own", "space=mine"])
+    assert planned.space.keys == ["algo.gamma"] and planned.values["algo"]["learning_rate"] == 0.5  # type: ignore[index]
+    command = planned.runs().command(RungJob(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))
+    assert jobs(command[1:])[0].values["algo"]["learning_rate"] == 0.5
+    folder = tmp_path / "a"
+    folder.mkdir()
+    begin(folder, Description.of(planned.cfg, planned.space, planned.templates))
+    again = stored(folder, ["--config-dir=own"])
+    line = [*planned.templates["FrozenLake"].words, "algo.gamma=0.95"]
+    assert faults_of([WORDS[:2], line], ["--config-dir=own"]) == []  # the first one has no folder
+    check_run(again, **{"algo.gamma": 0.95})
+    with pytest.raises(ConfigError, match=r"--config-dir: reads settings from a folder; .* add --config-dir=own$"):
+        stored(folder, [])
+    with pytest.raises(ConfigError, match=r"--config-dir: reads settings from a folder"):
+        Confirmed([]).check_run(planned.templates["FrozenLake"].words)
+    assert "- /preset/ours\n" in preset_text(planned.templates["FrozenLake"].words, {}, "best of 1 trial")
 
 
 def test_arguments_of_the_environment_of_a_stored_sweep_are_tried_first(

@@ -5,7 +5,6 @@ plug-ins that import it.
 """
 
 import re
-from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -37,7 +36,7 @@ follow; it makes the environment and the agents."""
 
 WITHOUT_FILES = {"wrapper": "wrappers of environments", "callback": "callbacks of runs"}  # groups without YAML files
 
-OPTIONS = ("--config-dir",)
+OPTIONS = (sources.CONFIG_DIR,)
 OPTIMAL = "optimal=true"
 WEIGHTS = ("weights=true", "weights=json")
 
@@ -61,9 +60,9 @@ def list(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(LIST_HELP)
         return 0
-    words, config_dirs = _config_dirs(words)
+    contents = Contents(sources.folders_of(words))
+    config_dirs, words = sources.config_dirs(words)
     plugins = sources.named_plugins(words)
-    contents = Contents(sources.folders(plugins, config_dirs))
     groups = sources.groups(contents.folders)
     known = [*groups, *WITHOUT_FILES]
     names = []
@@ -92,7 +91,7 @@ def list(words: Sequence[str]) -> int:
                 from rlrun.cli.fitting import fitting
 
                 settings = [word for word in words if "=" in word]
-                files = {algo: files[algo] for algo in fitting(files, settings, config_dirs)}
+                files = {algo: files[algo] for algo in fitting(files, [*settings, *config_dirs])}
             print_columns([*_algorithms(files, contents)])
         elif name == "preset":
             print_columns([*_presets(groups[name], contents)])
@@ -180,10 +179,10 @@ def show(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(SHOW_HELP)
         return 0
-    words, config_dirs = _config_dirs(words)
+    config_dirs, words = sources.config_dirs(words)
     check_form("show", words)
     if any(word.startswith("space=") for word in words):
-        return _show_space(words, config_dirs)
+        return _show_space([*words, *config_dirs])
     if any(word.startswith("submit") for word in words):
         words = _show_submission(words)
         if not words:
@@ -193,25 +192,14 @@ def show(words: Sequence[str]) -> int:
             from rlrun.cli.weights import print_weights
 
             others = [other for other in words if other != word]
-            return print_weights(others, config_dirs, as_json=word == WEIGHTS[1])
-    found = explained([word for word in words if word != OPTIMAL], config_dirs)
+            return print_weights([*others, *config_dirs], as_json=word == WEIGHTS[1])
+    found = explained([word for word in [*words, *config_dirs] if word != OPTIMAL])
     if OPTIMAL in words:
         return _show_optimal(found.values)
     for name, headline in found.headlines.items():
         print(f"{name}: {headline}")
     print_columns([("key", "value", "from", "meaning"), *found.rows])
     return 0
-
-
-def _config_dirs(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the other words, and the folders of `--config-dir`."""
-    parser = ArgumentParser(prog="rlrun show", add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config-dir", "-cd", action="append", default=[])
-    try:
-        options, others = parser.parse_known_args(words)
-    except ArgumentError as error:
-        raise ConfigError(f"{error} (rlrun show --help)") from None
-    return others, options.config_dir
 
 
 class Explained(NamedTuple):
@@ -222,17 +210,15 @@ class Explained(NamedTuple):
     rows: Sequence[tuple[str, str, str, str]]  # key, value, source of the value, meaning
 
 
-def explained(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Explained:
-    """Returns the config that the words of `rlrun show` compose. Raises ConfigError.
-
-    config_dirs: folders with further YAML files.
-    """
+def explained(words: Sequence[str]) -> Explained:
+    """Returns the config that the words of `rlrun show` compose. Raises ConfigError."""
     from rlrun.config import grids
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 
     words = sources.by_name(words)
-    composer = Composer.of(words, config_dirs)
+    composer = Composer.of(words)
+    _, words = sources.config_dirs(words)
     read = _read(composer, words)
     composition, choices, unknown, faults = composed(composer, read, required=())
     named: dict[str, str] = {}
@@ -269,15 +255,16 @@ def _read(composer: "Composer", words: Sequence[str]) -> Sequence["Word"]:
     return read
 
 
-def _show_space(words: Sequence[str], config_dirs: Sequence[str]) -> int:
+def _show_space(words: Sequence[str]) -> int:
     """Prints the searched keys of a space: ranges, conditions, the value without a search, and the meaning."""
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed
     from rlrun.sweep import space
 
     name = [word.partition("=")[2] for word in words if word.startswith("space=")][-1]
+    folders = sources.folders_of(words)
+    _, words = sources.config_dirs(words)
     others = [word for word in words if not word.startswith("space=")]
-    folders = sources.folders(sources.named_plugins(words), config_dirs)
     found = space.named(name, folders)
     if not any(word.startswith("algo=") for word in others):
         others.append(f"algo={name}")

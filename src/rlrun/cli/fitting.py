@@ -7,7 +7,7 @@ from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 
 
-def fitting(algos: Iterable[str], words: Sequence[str], config_dirs: Sequence[str] = ()) -> Iterator[str]:
+def fitting(algos: Iterable[str], words: Sequence[str]) -> Iterator[str]:
     """Yields the algorithms whose agent can be built for the environment that the words choose.
 
     words: settings as for `rlrun train`, without an algorithm. Raises ConfigError if the environment cannot be made.
@@ -19,7 +19,7 @@ def fitting(algos: Iterable[str], words: Sequence[str], config_dirs: Sequence[st
     from rlrun.settings import registry
 
     def config_of(algo: str) -> RunConfig:
-        return run_config(jobs([f"algo={algo}", *words], config_dirs=config_dirs)[0].values)
+        return run_config(jobs([f"algo={algo}", *words])[0].values)
 
     cpu = torch.device("cpu")
     base = config_of("nop")

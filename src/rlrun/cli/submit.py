@@ -49,16 +49,13 @@ def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str
 
 def _commands(jobs: Sequence[Job], config_dirs: Sequence[str]) -> list[Command]:
     """Returns the command of each job, which names the folder of its run."""
-    options: list[str] = []
-    for folder in config_dirs:
-        options += ["--config-dir", folder]
     commands: dict[str, Command] = {}
     for job in jobs:
         path = _folder(job.values, commands)
         words = [word for word in job.words if word.partition("=")[0] not in OURS]
         words += [f"run_dir={literal(str(path))}", "resume=auto"]
         log = path.with_name(f"{path.name}.log")
-        commands[str(path)] = Command(str(path), ["train", *words, *options], log)
+        commands[str(path)] = Command(str(path), ["train", *words, *config_dirs], log)
     return list(commands.values())
 
 

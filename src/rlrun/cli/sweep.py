@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlrun import dotted, files
 from rlrun.cli import main
 from rlrun.cli.columns import print_columns
-from rlrun.config import check
+from rlrun.config import check, sources
 from rlrun.errors import PROGRAM, ConfigError, RunError, nearest, printable, quoted
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ sweep that was interrupted or killed, from where it was.
   settings and their defaults
              {settings}
   other words are those of `rlrun train`, for all runs; env=A,B measures each trial in both environments
+  --config-dir DIR: search this folder for YAML files too
   submit     local | slurm | ray: where runs are started; rlrun show submit=slurm lists its settings
 
   rlrun sweep algo=ppo env=CartPole trials=16 workers=2
@@ -44,6 +45,7 @@ sweep that was interrupted or killed, from where it was.
   rlrun train algo=ppo env=CartPole preset=runs/sweeps/ppo-CartPole/best.yaml"""
 
 
+OPTIONS = (sources.CONFIG_DIR,)
 DRIVER = "submit.driver"
 REFUSED = {"submit.workers": "a sweep has a setting of its own, workers=..."}
 
@@ -58,6 +60,8 @@ def sweep(words: Sequence[str]) -> int:
         lines = [f"{key:{widths[0]}}  {default:{widths[1]}}  {meaning}" for key, default, meaning in rows]
         print(HELP.format(settings=("\n" + " " * 13).join(lines)))
         return 0
+    config_dirs, words = sources.config_dirs(words)
+    words = [*words, *config_dirs]
     if words[0] in ACTIONS:
         return ACTIONS[words[0]](words[1:])
     if "=" not in words[0] and not words[0].startswith("-"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun import dotted
 from rlrun.cli.forms import check_form
+from rlrun.config import sources
 from rlrun.errors import PROGRAM, ConfigError, printable
 from rlrun.run.signals import CODES
 
@@ -60,18 +61,18 @@ def train(args: Sequence[str]) -> int:
     if options.help:
         print(HELP)
         return 0
-    from rlrun.config import loggers, sources
+    from rlrun.config import loggers
     from rlrun.config.jobs import jobs
 
     submission, options.overrides = _submission(options.overrides, options.multirun)
     if options.info:
         from rlrun.config.compose import Composer, show_info
 
-        jobs(options.overrides, config_dirs=options.config_dir)  # only to report faults as `rlrun train` does
+        jobs([*options.overrides, *options.config_dirs])  # only to report faults as `rlrun train` does
         words = sources.by_name(options.overrides)
-        show_info(Composer.of(words, options.config_dir), words, options.info)
+        show_info(Composer.of([*words, *options.config_dirs]), words, options.info)
         return 0
-    found = jobs(options.overrides, options.multirun, options.config_dir)
+    found = jobs([*options.overrides, *options.config_dirs], options.multirun)
     if hint := loggers.hint(options.overrides):
         print(printable(hint), file=sys.stderr)
     if options.cfg:
@@ -88,7 +89,7 @@ def train(args: Sequence[str]) -> int:
         check_jobs(found)
     else:
         check_jobs(found, device="auto")  # the machine that trains a job may have other devices
-    return submit.start(found, submission, options.config_dir)
+    return submit.start(found, submission, options.config_dirs)
 
 
 def _submission(words: Sequence[str], multirun: bool) -> tuple["Submission | None", list[str]]:
@@ -201,11 +202,11 @@ def _options(args: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(*flags, action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
     parser.add_argument("--package", "-p")
-    parser.add_argument("--config-dir", "-cd", action="append", default=[])
     views = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=views)
-    options, overrides = parser.parse_known_args(list(args))
-    options.overrides = overrides
+    config_dirs, others = sources.config_dirs(args)
+    options, overrides = parser.parse_known_args(others)
+    options.overrides, options.config_dirs = overrides, config_dirs
     if not options.help:
         check_form("train", options.overrides, [arg for arg in args if arg not in overrides])
     return options

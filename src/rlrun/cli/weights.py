@@ -8,17 +8,17 @@ from rlrun.cli.columns import print_columns
 from rlrun.config.jobs import jobs
 
 
-def print_weights(words: Sequence[str], config_dirs: Sequence[str], as_json: bool) -> int:
+def print_weights(words: Sequence[str], as_json: bool) -> int:
     """Prints name, shape, number of values and optimisers of every weight. Returns the exit code.
 
-    words: the settings of a run. config_dirs: folders with further YAML files.
+    words: the settings of a run.
     """
     from rlrun.config.schema import run_config
     from rlrun.core import ownership
     from rlrun.run.assemble import build_loop
     from rlrun.settings import registry
 
-    (job,) = jobs(words, config_dirs=config_dirs, several=lambda word: "rlrun show prints one config")
+    (job,) = jobs(words, several=lambda word: "rlrun show prints one config")
     registry.load(job.values["plugins"])
     loop = build_loop(run_config(job.values))
     try:

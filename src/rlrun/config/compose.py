@@ -251,9 +251,9 @@ class Composer:
         self._known: dict[tuple[str, ...], Composition] = {}
 
     @classmethod
-    def of(cls, words: Sequence[str], config_dirs: Iterable[str] = ()) -> "Composer":
-        """Returns a composer over the conf folders of rlrun, of the plug-ins among the words, and `config_dirs`."""
-        return cls(sources.folders(sources.named_plugins(words), config_dirs))
+    def of(cls, words: Sequence[str]) -> "Composer":
+        """Returns a composer over the conf folders of rlrun, and of the plug-ins and `--config-dir` among the words."""
+        return cls(sources.folders_of(words))
 
     def read(self, text: str) -> Word:
         """Parses one override. Raises ConfigError if it is malformed."""

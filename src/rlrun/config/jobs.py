@@ -35,11 +35,11 @@ def add_m(word: Word) -> str:
 def jobs(
     words: Sequence[str],
     multirun: bool = False,
-    config_dirs: Iterable[str] = (),
     several: Callable[[Word], str] = add_m,
 ) -> list[Job]:
     """Returns the jobs of a command line, checked as far as that needs no torch.
 
+    words: also `--config-dir=DIR`, with which no run is stored.
     several: returns the advice about a word with several values, if the command line is not one of several runs.
     Raises one ConfigError with one line for each fault.
     """
@@ -47,7 +47,7 @@ def jobs(
     words = sources.by_name(words)
     if multirun:
         words = sources.by_name(words, sources.algorithms(words))
-    found = jobs_of(words, Composer.of(words, config_dirs), multirun, several)
+    found = jobs_of(words, Composer.of(words), multirun, several)
     files = [file for file in sources.named_plugins(words) if file not in typed]
     return [_without_unused(job, files) for job in found]
 
@@ -61,6 +61,7 @@ def jobs_of(
     """
     own: dict[str, list[str]] = {}
     faults: list[str] = []
+    _, words = sources.config_dirs(words)
     if multirun:
         words, own, faults = grids.divided(words, composer)
 

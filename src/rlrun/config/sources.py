@@ -20,6 +20,7 @@ from rlrun.imports import advice, homes, installed_plugins, is_found, is_path, s
 NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)[eE][-+]?[0-9]+$")  # 1e-3, which is text in YAML 1.1
 NAME = re.compile(r"""\s*([^\[\]{}'"]*|'[^'"]*'|"[^'"]*")\s*""")  # of a choice, plain or in quotes
 HEADER = re.compile(r"#\s*@")
+CONFIG_DIR = "--config-dir"
 CONF = Path(__file__).parents[1] / "conf"
 
 
@@ -47,6 +48,32 @@ class FastYaml(PlainYaml, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # typ
     """The loader in C, eight times faster, if PyYAML was installed with it."""
 
 
+def config_dirs(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns a word `--config-dir=DIR` for each folder that words such as `--config-dir DIR` name, and the other
+    words."""
+    dirs = []
+    others = []
+    rest = [*words]
+    while rest:
+        word = rest.pop(0)
+        name, equals, folder = word.partition("=")
+        if name not in (CONFIG_DIR, "-cd"):
+            others.append(word)
+            continue
+        if not equals and not rest:
+            raise ConfigError(f"{word}: needs a folder")
+        if not equals:
+            folder = rest.pop(0)
+        dirs.append(f"{CONFIG_DIR}={folder}")
+    return dirs, others
+
+
+def folders_of(words: Sequence[str]) -> list[Path]:
+    """Returns the `folders` of the plug-ins and of the `--config-dir` among words."""
+    dirs, others = config_dirs(words)
+    return folders(named_plugins(others), [word.removeprefix(f"{CONFIG_DIR}=") for word in dirs])
+
+
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
     """Returns the folders and files with configs, in order of precedence.
 
@@ -69,11 +96,11 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
         found += places
     for folder in map(Path, extra):
         if not folder.is_dir():
-            faults.append(f"--config-dir: no folder {str(folder)!r}")
+            faults.append(f"{CONFIG_DIR}: no folder {str(folder)!r}")
         elif misplaced := [*_misplaced(folder)]:
             faults += misplaced
         elif not any(options(group, [folder]) for group in groups([CONF])):
-            faults.append(f"--config-dir: {str(folder)!r} has no YAML file in a folder named {', '.join(_homes())}")
+            faults.append(f"{CONFIG_DIR}: {str(folder)!r} has no YAML file in a folder named {', '.join(_homes())}")
         found.append(folder.absolute())
     if faults:
         raise ConfigError(*faults)

@@ -25,6 +25,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
     """
     (job,) = jobs(words)
     composer = Composer.of(words)
+    config_dirs, words = sources.config_dirs(words)
     bases: list[str] = []
     chosen: dict[str, str] = {}
     tree: dict[str, Any] = {}
@@ -43,7 +44,7 @@ def preset_text(words: Sequence[str], searched: Mapping[str, object], headline: 
         if word.section not in preset_files.SECTIONS or word.key in ("algo", "env"):
             continue
         if word.key == "trainer":  # only the values that this trainer changes; the preset names no trainer
-            (plain,) = jobs([other for other in words if other != word.text])
+            (plain,) = jobs([*(other for other in words if other != word.text), *config_dirs])
             trainer = job.values["trainer"].items()
             settings |= {f"trainer.{key}": value for key, value in trainer if value != plain.values["trainer"][key]}
             continue

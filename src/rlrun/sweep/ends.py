@@ -82,10 +82,10 @@ def faults_of(lines: Sequence[Sequence[str]], typed: Sequence[str] | None = None
             if confirmed is not None:
                 confirmed.check_run(line)
             words = sources.by_name(line)
-            plugins = " ".join(sources.named_plugins(words))
-            if plugins not in composers:
-                composers[plugins] = Composer.of(words)
-            (job,) = jobs_of(words, composers[plugins])
+            folders = " ".join(map(str, sources.folders_of(words)))
+            if folders not in composers:
+                composers[folders] = Composer.of(words)
+            (job,) = jobs_of(words, composers[folders])
             registry.load(job.values["plugins"])
             check_ranges(run_config(job.values))
         except ConfigError as error:

@@ -106,8 +106,9 @@ def plan(words: Sequence[str]) -> Plan:
     dimensions, shared = space.from_words(others)
     if any(dimension.key == "env" for dimension in dimensions):
         raise ConfigError("env: is not searched; each trial trains in all environments of env=A,B")
+    config_dirs, shared = sources.config_dirs(shared)
     envs, shared = _environments(sources.by_name(shared))
-    runs = {env: [*shared, f"env={env}"] for env in envs}
+    runs = {env: [*shared, f"env={env}", *config_dirs] for env in envs}
     checked = _checked(cfg, runs, partial(_space, cfg, dimensions))
     if not (checked.path / SWEEP).exists():
         checked.check_ends()
@@ -244,7 +245,7 @@ def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], wor
     With `space=<name>`, it consists of that space and the typed ranges. Otherwise, it consists of the typed ranges, or
     without them it is the space of the algorithm. Keys with a typed value are not searched.
     """
-    folders = sources.folders(sources.named_plugins(words))
+    folders = sources.folders_of(words)
     fixed = {word.partition("=")[0] for word in words}
     for dimension in typed:
         if dimension.key in fixed:

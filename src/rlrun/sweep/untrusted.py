@@ -32,8 +32,10 @@ def check_words(words: Sequence[str], typed: Sequence[str]) -> list[Reach]:
     """
     composer = Composer(sources.folders())
     groups = sources.groups([sources.CONF])
-    found = []
-    for word in map(composer.read, words):
+    found: list[Reach] = []
+    config_dirs, others = sources.config_dirs(words)
+    found += map(_of_config_dir, config_dirs)
+    for word in map(composer.read, others):
         if len(word.values) > 1:  # before the files that they name are looked at
             raise ConfigError(f"{word.text}: several values; a sweep accepts only one")
         for value in word.values:
@@ -97,12 +99,18 @@ class Confirmed:
 
         To be called before the run starts, because `rlrun train` trusts its words.
         """
+        config_dirs, _ = sources.config_dirs(words)
+        _check(map(_of_config_dir, config_dirs), self.typed)
         plugins = sources.named_plugins(words)
         if plugins:  # composing may import them
             _check([Reach("plugins", plugins, CODE)], self.typed)
         (job,) = jobs_of(words, self._composer)
         _check(_reaches(job.values), self.typed)
         return job.values
+
+
+def _of_config_dir(word: str) -> Reach:
+    return Reach(sources.CONFIG_DIR, word.partition("=")[2], "reads settings from a folder")
 
 
 def _check(found: Iterable[Reach], typed: Sequence[str]) -> None:
