@@ -56,7 +56,8 @@ def dqn(
 ) -> Case:
     """Returns a case of DQN. frames: number of stacked frames, or 0 for observations that are not images."""
     words = (f"algo.buffer.capacity={capacity}", "algo.loop.batch_size=32", "algo.loop.updates_per_step=0.25")
-    words += ("algo.target_unit=steps", "algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
+    words += ("algo.learning_rate=1e-4", "algo.tau=1", "algo.target_every=2500", "algo.target_unit=steps")
+    words += ("algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
     if frames:
         words += ("network=cnn", "algo.buffer.reward_clip=1.0")
     peer: dict[str, object] = {

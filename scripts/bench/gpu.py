@@ -17,7 +17,7 @@ from rlrun.core.random import Stream
 RUNS = {  # without MuJoCo, which may be missing on GPU machines
     "sac": ["algo=sac", "env=Pendulum", "preset=none"],
     "td3": ["algo=td3", "env=Pendulum", "preset=none"],
-    "dqn": ["algo=dqn", "env=CartPole", "preset=none"],
+    "dqn": ["algo=dqn", "env=CartPole", "preset=none", "algo.loop.batch_size=32"],
     "ppo": ["algo=ppo", "env=CartPole", "preset=none"],
 }
 ENGINES = {

@@ -48,7 +48,7 @@ def transitions(obs: Any, action: Any, reward: Any, terminated: float = 1.0) -> 
 
 def does_not_overestimate(build: Build, algo: str) -> bool:
     """State 0 leads to state 1, whose six actions end the episode with noise of mean 0: every value is 0."""
-    agent = agent_of(build, algo, "Taxi", **{"algo.learning_rate": 0.05, "algo.target_every": 100})
+    agent = agent_of(build, algo, "Taxi", **{"algo.learning_rate": 0.05, "algo.tau": 1.0, "algo.target_every": 100})
     draw = torch.Generator().manual_seed(0)
     obs = torch.arange(2).repeat(ROWS // 2)
     estimates = []

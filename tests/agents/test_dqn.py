@@ -93,8 +93,8 @@ def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, bu
         "n_steps": torch.ones(36), "terminated": ended.float(), "weight": torch.ones(36),
     }  # fmt: skip
     values = jobs([f"algo={algo}", "env=Taxi", "preset=none", "network=linear"])[0].values
-    changes = {"algo.learning_rate": 0.03, "algo.target_every": 25, "algo.double": double, "algo.buffer.capacity": 36}
-    changes["algo.gamma"] = 0.9
+    changes = {"algo.learning_rate": 0.03, "algo.double": double, "algo.gamma": 0.9, "algo.buffer.capacity": 36}
+    changes |= {"algo.tau": 1.0, "algo.target_every": 25}
     quantiles = {"algo.critic.num_quantiles": 2} if algo == "qr_dqn" else {}
     falling = {"algo.schedule": {"learning_rate": {"linear": {"end": 0.0}}}}
     loop = build(put(values, changes | quantiles | falling))

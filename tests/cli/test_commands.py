@@ -206,7 +206,7 @@ def test_list_says_what_algorithms_and_presets_have_learned(capsys):
     assert "CartPole 500.0" in rows["c51"] and "contract only" in rows["nop"] and "in a test" in rows["oac"]
     assert "500.0 after 50,000 steps, 2 seeds" in rows["c51-CartPole"]
     assert "1e-8 after 1,248 evaluations, 9 seeds" in rows["cem-Sphere"]
-    assert "not measured" in rows["dqn-Pong"] and "algo.buffer.reward_clip" in rows["dqn-Pong"]
+    assert "not measured" in rows["dqn-atari"] and "algo.buffer.reward_clip" in rows["dqn-atari"]
     assert "algo.tau" in rows["double_dqn-CartPole"], "keys of the presets in its defaults"
 
 

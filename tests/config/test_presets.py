@@ -26,7 +26,8 @@ class Mine(SAC):
 """
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "preset").glob("*.yaml"))
-EXTRAS = {"Pong": "ale_py", "LunarLander": "Box2D", "FetchReach": "gymnasium_robotics"}
+EXTRAS = {"atari": "ale_py", "LunarLander": "Box2D", "FetchReach": "gymnasium_robotics"}
+FAMILIES = {"atari": "Pong"}  # an environment of each family
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -34,7 +35,7 @@ def test_a_preset_makes_a_run_that_begins(preset: str) -> None:
     algo, _, env = preset.partition("-")
     if env in EXTRAS:
         pytest.importorskip(EXTRAS[env])
-    [job] = jobs([f"algo={algo}", f"env={env}"])
+    [job] = jobs([f"algo={algo}", f"env={FAMILIES.get(env, env)}"])
     assert job.values["preset"] == preset
     if job.values["algo"]["loop"].get("data", "") is None:
         pytest.skip("needs data")
@@ -115,6 +116,52 @@ def test_shipped_algorithms_have_only_presets_of_their_own_name() -> None:
     contents = Contents([sources.CONF])
     derived = ("recurrent_sac-Pendulum", "ppo1-Pendulum", "double_dqn-LunarLander", "sac_hold-Pendulum")
     assert not [name for name in derived if contents.preset_file(name) not in (None, name)]
+
+
+def test_preset_of_a_family_is_that_of_all_its_environments(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env/Mine.yaml").write_text("defaults: [_atari, _self_]\nid: ALE/Pong-v5\n")
+    (tmp_path / "env/Other.yaml").write_text("defaults: [_base, _self_]\nid: ALE/Pong-v5\n")
+    (tmp_path / "mine.py").write_text(CLASS.replace("actor_critic.sac import SAC", "value.dqn import DQN as SAC"))
+
+    def preset(algo: str, env: str) -> object:
+        [job] = jobs([f"algo={algo}", f"env={env}"], config_dirs=[str(tmp_path)])
+        return job.values["preset"]
+
+    assert {preset("dqn", env) for env in ("Pong", "ALE/Breakout-v5", "Mine")} == {"dqn-atari"}
+    assert [preset("c51", "Pong"), preset(str(tmp_path / "mine.py"), "Pong")] == ["c51-atari", "dqn-atari"]
+    assert [preset("a2c", "Pong"), preset("dqn", "Other"), preset("dqn", "CartPole")] == [None, None, "dqn-CartPole"]
+
+
+IMAGES = """
+import gymnasium as gym
+import numpy as np
+
+class Dark(gym.Env):
+    observation_space = gym.spaces.Box(0, 255, (3, 36, 36), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((3, 36, 36), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((3, 36, 36), np.uint8), 0.0, False, False, {}
+"""
+
+
+def test_run_on_images_without_a_preset_names_that_for_images(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "dark.py").write_text(IMAGES)
+    size = ["trainer.total_steps=4", "trainer.eval_episodes=0", "algo.buffer.capacity=8", "algo.loop.warmup_steps=2"]
+    line = "the defaults of dqn are for vectors; preset=dqn-atari has its paper's values for images"
+    dark = f"env={tmp_path / 'dark.py'}:Dark"
+    for name, words, count in (
+        ("without", [dark], 1),
+        ("with", [dark, "preset=dqn-atari"], 0),
+        ("vectors", ["env=CartPole", "preset=none"], 0),
+    ):
+        run = f"run_dir={tmp_path / name}"
+        assert main(["train", "algo=dqn", *words, *size, "env.selftest=off", "logger=[console]", run]) == 0
+        assert capsys.readouterr().out.count(line) == count
 
 
 LINE = """

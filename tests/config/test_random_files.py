@@ -169,11 +169,11 @@ def preset_as_a_file(name: str, file: Path, words: list[str]) -> dict:
 
 
 def presets(names):
-    return [(name, *name.split("-", 1)) for name in names]
+    return [(name, *name.replace("-atari", "-Pong").split("-", 1)) for name in names]
 
 
 ALL = presets(sources.options("preset", [sources.CONF]))
-SOME = presets(["rainbow-CartPole", "dqn-Pong"])
+SOME = presets(["rainbow-CartPole", "dqn-atari"])
 
 
 @pytest.mark.parametrize("found", [pytest.param(SOME, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.full)])

@@ -152,8 +152,10 @@ class Contents:
         """Returns the preset of this name, or None if there is no such preset.
 
         A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset named with the alias,
-        sac-Pendulum. One that ends in an environment of a module, such as sac-./grip.py:Grip, gives a preset of the
-        user named sac-Grip. An algorithm of the user that derives from another has the presets of the other.
+        sac-Pendulum. One that ends in an environment whose file is based on that of a family, such as env/_atari.yaml,
+        gives the preset named with the family: dqn-atari for dqn-Pong. One that ends in an environment of a module,
+        such as sac-./grip.py:Grip, gives a preset of the user named sac-Grip. An algorithm of the user that derives
+        from another has the presets of the other.
         """
         presets = sources.options("preset", self.folders)
         if not name or name in presets or sources.is_preset_path(name):
@@ -162,6 +164,8 @@ class Contents:
             algo = name.removesuffix(f"-{sources.env_id(file)}")
             if algo != name and f"{algo}-{alias}" in presets:
                 return f"{algo}-{alias}"
+        if family := self._family_preset(name, presets):
+            return family
         place, _, env = name.rpartition(":")
         for algo in sources.options("algo", self.folders):
             short = f"{algo}-{env}"
@@ -171,6 +175,18 @@ class Contents:
         if derived is None:
             return None
         return self.preset_file(derived[1])
+
+    def _family_preset(self, name: str, presets: Iterable[str]) -> str | None:
+        """Returns the preset of the environment's family for the name `<algo>-<env>` of a preset, or None."""
+        for family in presets:
+            algo, _, base = family.rpartition("-")
+            env = name.removeprefix(f"{algo}-")
+            if env == name or self.of(f"env/_{base}") is None:
+                continue
+            found = self.of(f"env/{env}")
+            if found is not None and f"_{base}" in found.defaults:
+                return family
+        return None
 
     def _derived(self, name: str) -> tuple[Content, str] | None:
         """Finds the user's algorithm in the name `<algo>-<env>` of a preset, if it derives from another algorithm.

@@ -298,6 +298,11 @@ def auto(cfg: Mlp.Config, spaces: list[Space], members: int | None) -> nn.Module
 auto.Config = Mlp.Config  # type: ignore[attr-defined]
 
 
+def has_images(module: nn.Module) -> bool:
+    """Returns whether any network in a module receives images."""
+    return any(isinstance(part, Cnn) for part in module.modules())
+
+
 def overlooked(space: Space) -> Iterator[str]:
     """Yields a line for every entry of observations that may be an image, but that the `cnn` of `auto` does not see."""
     nature = SimpleNamespace(convolutions=NATURE)

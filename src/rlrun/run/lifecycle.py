@@ -25,7 +25,7 @@ from rlrun.envs.same_spaces import difference
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.formats.numbers import LAST_STEP, is_whole
 from rlrun.imports import traced
-from rlrun.networks.torsos import overlooked
+from rlrun.networks.torsos import has_images, overlooked
 from rlrun.run import exactness, postmortem
 from rlrun.run.assemble import (
     build_callbacks,
@@ -387,12 +387,17 @@ def restore(trainer: Trainer, snapshot: Snapshot, refills: bool) -> None:
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
 
 
+def is_preset(name: str) -> bool:
+    """Returns whether rlrun has a preset of this name."""
+    return name in options("preset", [CONF])
+
+
 def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
     """Yields messages at the start of a new run: its preset, what is not exact, settings without effect."""
     loop = trainer.loop
     if config.preset is not None:
         place = ""
-        if not is_preset_path(config.preset) and config.preset not in options("preset", [CONF]):
+        if not is_preset_path(config.preset) and not is_preset(config.preset):
             place = f" (your preset/{config.preset}.yaml)"
         yield f"preset {config.preset}{place}; preset=none trains with the defaults of the algorithm"
     if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
@@ -408,6 +413,9 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
         yield advice
     if config.network["name"] == "auto":
         yield from overlooked(loop.env.spec.obs)
+    name = config.algo["name"]
+    if config.preset is None and is_preset(f"{name}-atari") and has_images(loop.agent):
+        yield f"the defaults of {name} are for vectors; preset={name}-atari has its paper's values for images"
     yield from schedule_hints(loop.last_points(), config.trainer.total_steps)
     yield from trainer.callbacks.announcements()
 
