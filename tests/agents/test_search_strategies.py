@@ -255,6 +255,6 @@ def test_orthogonal_directions_are_each_standard_normal() -> None:
 
 def test_nop_acts_at_random(build: Build) -> None:
     nop: Any = build(toy("nop"), begin=False).agent
-    obs = torch.randn(2000, 4)
+    obs = torch.randn(4).expand(2000, 4)
     share = nop.act(obs, {}, explore=True)[0].float().mean().item()
     assert share == pytest.approx(0.5, abs=0.05)
