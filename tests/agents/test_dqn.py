@@ -24,9 +24,16 @@ def test_dqn_target_network_updates_every_target_every_updates(build: Build) -> 
         target = now
 
 
-def test_dqn_epsilon_falls_with_progress(build: Build) -> None:
-    changes = {"algo.epsilon.start": 1.0, "algo.epsilon.end": 0.1, "algo.epsilon.fraction": 0.5}
-    loop = build(toy("dqn", **changes, **{"trainer.total_steps": 80}))
+@pytest.mark.parametrize(
+    ("over", "total"),
+    [({"fraction": 0.5, "steps": None}, 80), ({"fraction": None, "steps": 40}, 80), ({"steps": 40}, 1000)],
+)
+def test_dqn_epsilon_falls_over_a_fraction_of_the_run_or_over_steps(
+    over: dict[str, object], total: int, build: Build
+) -> None:
+    epsilon = {"algo.epsilon.start": 1.0, "algo.epsilon.end": 0.1}
+    changes = epsilon | {f"algo.epsilon.{key}": value for key, value in over.items()}
+    loop = build(toy("dqn", **changes, **{"trainer.total_steps": total}))
     assert loop.agent.epsilon == 1
     for _ in range(10):
         loop.tick()

@@ -70,6 +70,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.period_unit", "steps", beside="eval_every"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
+            *(Added("algo.epsilon.steps", None, "fraction", part) for part in ("linear", "random_start")),
         ),
         regroup=format_10.regroup,
         restate=format_10.restate,

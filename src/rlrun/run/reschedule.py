@@ -11,7 +11,7 @@ from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
 from rlrun.schedules.learning_rate import NAMES
 from rlrun.schedules.numbers import EXAMPLE, Point, Schedules, by_key, changed_at, field_of, schedulable, shape_of
-from rlrun.schedules.shape import LinearSchedule, linear
+from rlrun.schedules.shape import LinearSchedule
 from rlrun.settings import number_fault
 from rlrun.types import Context
 
@@ -132,13 +132,13 @@ def points_of(
     shape = shape_of(schedule, number, setting)
     if type(shape) is not LinearSchedule:
         return None
-    end = int(shape.fraction * total)
+    end = shape.last_step(total)
     if end <= step:
         raise ConfigError(
             f"{setting}={dotted.show(schedule)}: the run is at step {step:,}; add a larger total_steps=..."
         )
     if typed is None:
-        start = linear(number, shape.end, step / total, shape.fraction)
+        start = shape.value_at(number, Context(step, 0, step / total))
     return [(step, start), (end, shape.end)]
 
 

@@ -42,13 +42,26 @@ class Shape(Protocol):
 
 @config
 class LinearSchedule:
-    """Changes linearly to `end` within the first `fraction` of the run."""
+    """Changes linearly to `end` over a `fraction` of the run (1) or over `steps` environment steps, from its start."""
 
     end: float
-    fraction: PositiveFraction = 1.0
+    fraction: PositiveFraction | None = None
+    steps: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        if self.fraction is not None and self.steps is not None:
+            raise PydanticCustomError("linear", "Input should have `fraction` or `steps`, with null for the other")
 
     def value_at(self, start: float, ctx: Context) -> float:
-        return linear(start, self.end, ctx.progress, self.fraction)
+        if self.steps is not None:
+            return linear(start, self.end, ctx.env_steps / self.steps)
+        return linear(start, self.end, ctx.progress, self.fraction or 1.0)
+
+    def last_step(self, total: int) -> int:
+        """Returns the step of a run of `total` steps at which the value is `end`."""
+        if self.steps is not None:
+            return self.steps
+        return int((self.fraction or 1.0) * total)
 
     def reached(self, start: float) -> list[float]:
         return [self.end]
