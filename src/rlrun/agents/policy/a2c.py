@@ -159,7 +159,6 @@ class A2C(Agent):
         metrics["loss/grad_norm"] = self.optim.step(loss)
         return metrics
 
-    @kernel
     @torch.no_grad()
     def losses(self, batch: Batch) -> Metrics:
         """Returns the metrics of `update_minibatch` without a gradient step."""

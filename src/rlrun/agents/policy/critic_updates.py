@@ -162,7 +162,6 @@ class OwnUpdate(CriticUpdate):
         self.optim.step(self.agent.value_coef * loss)
         return {"loss/critic": loss.detach()}
 
-    @kernel
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Metrics:
         """Returns the metrics of `fit` without a gradient step."""
