@@ -29,13 +29,14 @@ def test_environments_of_format_9_do_not_know_their_index() -> None:
     ("before", "after"),
     [
         ({"name": "offpolicy_episodes", "updates_per_iteration": None}, "episodes"),
-        ({"name": "offpolicy_episodes", "updates_per_iteration": 7}, 7),
+        ({"name": "offpolicy_episodes", "min_rollouts": 1, "updates_per_iteration": 7}, 7),
         ({"name": "other", "updates_per_iteration": None}, None),
     ],
 )
 def test_iterations_of_format_9_keep_their_updates(before: dict[str, Any], after: object) -> None:
     values: dict[str, Any] = upgraded({"format": 9, "algo": {"loop": before}})[0]
-    assert values["algo"]["loop"] == before | {"updates_per_iteration": after}
+    added = {"complete": False} if "min_rollouts" in before else {}
+    assert values["algo"]["loop"] == before | added | {"updates_per_iteration": after}
     for algo in (None, [], {"loop": 3}):
         assert upgraded({"format": 9, "algo": algo})[0] == {"algo": algo}
 

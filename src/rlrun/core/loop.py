@@ -17,7 +17,7 @@ from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
 from rlrun.settings import Around, Requires
-from rlrun.types import NOTHING, Batch, Context, Events, MetaBatch, Metrics, Obs, PopulationBatch, Step
+from rlrun.types import NOTHING, Batch, Context, Events, MetaBatch, Metrics, Obs, PopulationBatch, Spec, Step
 
 
 class Loop(Requires, Module):
@@ -63,6 +63,11 @@ class Loop(Requires, Module):
                 f"trainer.snapshot_replay=false is not supported by algo.loop={around.loop}: replay holds data sets, "
                 "which a resumed run does not read again"
             )
+
+    @classmethod
+    def replay_spec(cls, own: Mapping[str, object], spec: Spec) -> Spec:
+        """Returns the spec of the steps that replay stores. own: settings of the loop. spec: of the environments."""
+        return spec
 
     def tick(self) -> Metrics:
         """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or

@@ -68,6 +68,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("env.index_kwarg", None, beside="task_kwargs"),
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),
+            Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
             *(Added("algo.epsilon.steps", None, "fraction", part) for part in ("linear", "random_start")),

@@ -1,9 +1,11 @@
 """Where the episodes of a rollout lie among the timesteps that were collected."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
+from rlrun.indexed import dense
 from rlrun.nested import index
 from rlrun.types import Batch
 
@@ -16,6 +18,14 @@ class EpisodeSpan:
     begin: int
     end: int
     done: bool = False
+
+
+def one_by_one(batch: Batch, episodes: list[EpisodeSpan]) -> Iterator[Batch]:
+    """Yields every timestep of these episodes in turn, [1, ...], from timesteps [time, env, ...]."""
+    for episode in episodes:
+        rows = dense(index(batch, (slice(episode.begin, episode.end), episode.slot)))
+        for time in range(episode.end - episode.begin):
+            yield index(rows, slice(time, time + 1))
 
 
 def by_episode(batch: Batch, episodes: list[EpisodeSpan]) -> Batch:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from rlrun.core.collector import Acts
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.loops.filling import Filling, Warmup
@@ -29,7 +30,7 @@ class ReplayConfig:
 
 
 class Replaying(Loop):
-    """Takes one vector step, which it adds to the replay buffer, and does the updates that are due."""
+    """Collects steps into the replay buffer, and does the updates that are due."""
 
     replays = True
     refills = True
@@ -44,14 +45,22 @@ class Replaying(Loop):
     def tick(self) -> Metrics:
         self.start_tick()
         self.learned = {}
-        policy = self.filling if self.is_filling else None
-        (step,) = self.collect(policy=policy, meanwhile=self.learn_what_is_due if self.cfg.lag else None)
-        self.set_parameters()
-        self.buffer.add(step)
+        self.collect_into_replay()
         self.clock.lap("sample")
         if not self.cfg.lag:
             self.learn_what_is_due()
         return self.learned
+
+    def collect_into_replay(self) -> None:
+        """Takes one vector step and adds it to the buffer. With `lag` 1, the updates run meanwhile."""
+        (step,) = self.collect(policy=self.policy, meanwhile=self.learn_what_is_due if self.cfg.lag else None)
+        self.set_parameters()
+        self.buffer.add(step)
+
+    @property
+    def policy(self) -> Acts | None:
+        """What acts instead of the agent while the buffer is being filled; else None."""
+        return self.filling if self.is_filling else None
 
     def learn_what_is_due(self) -> None:
         """Does all updates that are due. With `lag` 1, metrics include their number, `loss/lag`."""

@@ -208,6 +208,7 @@ def build_buffer(config: RunConfig, agent: Agent, addons: Addons, spec: Spec, de
         return None
     reading = reading_of(agent, addons, reported(config, agent, addons, spec))
     stored = dataclasses.replace(spec, reward_dim=spec.reward_dim + len(addons.reward_modules))
+    stored = registry.lookup("loop", config.algo["loop"]["name"]).replay_spec(config.algo["loop"], stored)
     buffer: nn.Module = registry.build("buffer", values, stored, reading, config.seed, device, path="algo.buffer")
     return buffer
 
