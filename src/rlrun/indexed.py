@@ -11,11 +11,15 @@ OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv",
              "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
 
 
+HALVES = (torch.float16, torch.bfloat16)  # types in which rows of floats are stored to save memory
+
+
 class Indexed:
     """The tensor rows[index], [*leading, ...], which is computed whenever it is used.
 
     rows [rows, ...] holds every stored row once. index [*leading] names the row of each entry; if `stacked`, index
-    [*leading, stack] names the rows of which an entry is made, such as the frames of a stacked image.
+    [*leading, stack] names the rows of which an entry is made, such as the frames of a stacked image. The entries of
+    rows with 16 bits (`HALVES`) are float32.
 
     Selecting and reshaping along leading dimensions returns an `Indexed` with the same rows. All other methods and
     functions of torch, and the operators of arithmetic, logic and comparison, compute the tensor first.
@@ -29,9 +33,9 @@ class Indexed:
     def tensor(self) -> Tensor:
         """Returns the tensor, newly allocated."""
         if self.index.dim() == 1:  # minibatches, which need neither `flatten` nor `view`
-            return self.rows.index_select(0, self.index)
+            return self.rows.index_select(0, self.index).to(self.dtype)
         rows = self.rows.index_select(0, self.index.flatten())
-        return rows.view(self.shape)
+        return rows.view(self.shape).to(self.dtype)
 
     @property
     def shape(self) -> torch.Size:
@@ -39,6 +43,8 @@ class Indexed:
 
     @property
     def dtype(self) -> torch.dtype:
+        if self.rows.dtype in HALVES:
+            return torch.float32
         return self.rows.dtype
 
     @property

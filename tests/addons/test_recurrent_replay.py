@@ -66,8 +66,9 @@ def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: StateLayout,
     spec = Spec(space, spaces.Discrete(4), ENVS)
     reading = Reading(GAMMA, n_step, LENGTH + n_step - 1, BURN_IN, memory.stores)
     cfg = Replay.Config(
-        capacity=capacity * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
-    )
+        capacity=capacity * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None,
+        dtypes={},
+    )  # fmt: skip
     buffer = Replay(cfg, spec, reading, 0, torch.device("cpu"))
     for row in rows:
         obs, final = (observed(space, row[key]) for key in ("x", "final"))

@@ -27,7 +27,7 @@ VARIANTS = ("taac", "taac_l", "taac_q")
 GAMMA = 0.9
 PRIORITIZED = {
     "name": "prioritized", "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None,
-    "alpha": 0.6, "beta": 0.4, "epsilon": 1e-3,
+    "dtypes": {}, "alpha": 0.6, "beta": 0.4, "epsilon": 1e-3,
 }  # fmt: skip
 
 
@@ -39,8 +39,9 @@ def scripted_replay(rng: random.Random) -> tuple[Replay, list[list[dict[str, flo
     flag = Box(0.0, 1.0, (), np.float32)
     reading = Reading(sequence_length=length, extras={"switch": flag})
     cfg = Replay.Config(
-        capacity=capacity * num_envs, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
-    )
+        capacity=capacity * num_envs, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None,
+        dtypes={},
+    )  # fmt: skip
     buffer = Replay(cfg, spec, reading, 0, torch.device("cpu"))
     script: list[list[dict[str, float]]] = [[] for _ in range(num_envs)]
     for row in range(rng.randint(length, 3 * capacity)):

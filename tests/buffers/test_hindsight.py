@@ -24,7 +24,9 @@ from rlrun.types import Spec
 CPU = torch.device("cpu")
 GOAL = spaces.Box(-1e9, 1e9, (2,), np.float32)
 GOALS = {"achieved_goal": GOAL, "desired_goal": GOAL}
-REWARDS: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None}
+REWARDS: Any = {
+    "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None, "dtypes": {},
+}  # fmt: skip
 PRIORITIES: Any = {"alpha": 1.0, "beta": 0.4, "epsilon": 1e-3}
 VALUES = 4
 

@@ -19,7 +19,9 @@ Make = Callable[..., VectorEnv]
 
 
 def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0) -> Prioritized:
-    rewards: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None}
+    rewards: Any = {
+        "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None, "dtypes": {},
+    }  # fmt: skip
     cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, epsilon=1e-6, **rewards)
     return Prioritized(cfg, spec, Reading(0.9), 0, CPU)
 

@@ -23,8 +23,10 @@ Make = Callable[..., VectorEnv]
 def replay(
     spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1, **given: Any
 ) -> Replay:
-    rewards = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None} | given
-    return Replay(Replay.Config(capacity=capacity, **rewards), spec, Reading(gamma, n_step), seed, CPU)
+    rewards: Any = {
+        "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None, "dtypes": {},
+    }  # fmt: skip
+    return Replay(Replay.Config(capacity=capacity, **rewards | given), spec, Reading(gamma, n_step), seed, CPU)
 
 
 def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[Step]:
@@ -243,6 +245,39 @@ def matches(some: Any, other: Any) -> bool:
     if isinstance(some, dict):
         return some.keys() == other.keys() and all(matches(some[key], other[key]) for key in some)
     return some.dtype == other.dtype and torch.equal(some, other)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_replay_stores_floats_of_observations_in_the_chosen_type(dtype: Any, make_env: Make) -> None:
+    env = make_env("CartPole-v1", 2)
+    buffer = replay(env.spec, 60, n_step=2, dtypes={"obs": dtype})
+    steps = fill(buffer, env, 40)  # the oldest are overwritten
+    chosen = getattr(torch, dtype)
+    assert buffer.ring.memory["obs"].dtype == chosen
+    assert replay(env.spec, 60).ring.row_bytes - buffer.ring.row_bytes == 2 * 8 * 2, "obs and next_obs of 4 numbers"
+    for flat_index in (20, 47, 78):
+        row, env_index = divmod(flat_index, 2)
+        batch = buffer.stored()
+        found = batch["obs"][flat_index - buffer.span[0]], batch["next_obs"][flat_index - buffer.span[0]]
+        for name, value in zip(("obs", "next_obs"), found, strict=True):
+            whole = steps[row][name][env_index]
+            assert value.dtype == torch.float32 and torch.equal(value, whole.to(chosen).float())
+            assert not torch.equal(value, whole)
+            assert torch.equal(buffer.field(name, torch.tensor([flat_index]))[0], value)
+
+
+def test_replay_stores_integers_with_all_their_bits() -> None:
+    space = spaces.Dict({"mask": spaces.MultiBinary(3), "place": spaces.Discrete(5000)})
+    buffer = replay(Spec(space, spaces.Discrete(2), 1), 10, dtypes={"obs": "float16"})
+    assert set(buffer.ring.memory) == {"rows"}
+
+
+def test_replay_refuses_numbers_that_its_type_cannot_hold() -> None:
+    buffer = replay(Spec(spaces.Box(-1e9, 1e9, (1,)), spaces.Discrete(2), 1), 10, dtypes={"obs": "float16"})
+    large = torch.tensor([[1e6]])
+    step = {"obs": large / 1e6, "next_obs": large, "executed": torch.zeros(1, dtype=torch.int64)}
+    with pytest.raises(ConfigError, match=r"algo.buffer.dtypes.obs=float16: is too small for .* an observation"):
+        buffer.add(step)
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)

@@ -8,9 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rlrun import memory
 from rlrun.buffers.minibatches import minibatches
-from rlrun.buffers.rollout import Rollout, moved
+from rlrun.buffers.rollout import Rollout, check_fits, moved, packed, unpacked
 from rlrun.core.random import Stream
+from rlrun.errors import ConfigError
 from rlrun.indexed import dense, num_bytes
 from rlrun.types import Batch, Spec
 
@@ -71,7 +73,13 @@ def test_minibatches_depend_on_their_stream(length: int) -> None:
 
 
 def collected(
-    num_frames: int, steps: int, ends: set[tuple[int, int]], images: bool, colours: tuple[int, ...] = ()
+    num_frames: int,
+    steps: int,
+    ends: set[tuple[int, int]],
+    images: bool,
+    colours: tuple[int, ...] = (),
+    scale: float = 1.0,
+    dtypes: Any = None,
 ) -> tuple[Batch, Batch]:
     """Returns a rollout of two environments, and the same observations stored whole.
 
@@ -85,9 +93,10 @@ def collected(
     drawn = torch.Generator().manual_seed(0)
 
     def draw() -> Tensor:
-        return torch.randint(256, (2, *frame), generator=drawn).to(torch.uint8 if images else torch.float32)
+        drawn_now = torch.randint(256, (2, *frame), generator=drawn)
+        return drawn_now.to(torch.uint8) if images else drawn_now * scale
 
-    rollout = Rollout(Spec(space, spaces.Discrete(4), 2, frame_stack=num_frames))
+    rollout = Rollout(Spec(space, spaces.Discrete(4), 2, frame_stack=num_frames), dtypes or {})
     obs = torch.stack([draw() for _ in range(num_frames)], 1)
     whole: dict[str, list[Tensor]] = {"obs": [], "next_obs": []}
     first = torch.tensor([False, True])
@@ -164,6 +173,50 @@ def test_minibatches_of_sequences_hold_the_stacks_of_their_steps(length: int) ->
     for part in epoch:
         for key in ("obs", "next_obs"):
             assert torch.equal(part[key], whole[key].flatten(0, 1)[part["n"]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("num_frames", [1, 3])
+def test_rollout_stores_floats_of_observations_in_the_chosen_type(num_frames: int, dtype: Any) -> None:
+    plain, whole = collected(num_frames, 12, ENDS[2], images=False, scale=1 / 3)
+    batch, _ = collected(num_frames, 12, ENDS[2], images=False, scale=1 / 3, dtypes={"obs": dtype})
+    chosen = getattr(torch, dtype)
+    assert batch["next_obs"].rows.dtype == chosen and batch["next_obs"].rows.nbytes == plain["next_obs"].rows.nbytes / 2
+    (epoch,) = minibatches(batch, 1, 24, None)
+    for found in (batch, unpacked(packed(batch)), {key: epoch[0][key].view(12, 2, -1) for key in ("obs", "next_obs")}):
+        for key in ("obs", "next_obs"):
+            assert found[key].dtype == dense(found[key]).dtype == torch.float32
+            assert torch.equal(dense(found[key]), whole[key].to(chosen).float())
+    assert not torch.equal(dense(batch["obs"]), whole["obs"])
+
+
+def test_rollout_with_16_bits_stores_successors_only_where_an_episode_ended() -> None:
+    rollout = Rollout(Spec(spaces.Box(-1, 1, (1,)), spaces.Discrete(2), 1), {"obs": "float16"})
+    obs, after, other = torch.tensor([[[0.1]], [[0.2]], [[0.3]]])
+    rollout.add({"obs": obs, "next_obs": after, "following": after})
+    rollout.add({"obs": after, "next_obs": obs, "following": other})
+    assert [final is None for final in rollout.final] == [True, False]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 2)])
+def test_rollout_that_does_not_fit_into_memory_is_refused(
+    dtype: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[int] = []
+    monkeypatch.setattr(memory, "check_fits", lambda setting, size, device: wanted.append(size))
+    spec = Spec(spaces.Box(-1, 1, (7,)), spaces.Discrete(2), 3)
+    check_fits("algo.loop.rollout_steps=9", 9, spec, {"obs": dtype}, torch.device("cpu"))
+    assert wanted == [7 * size * 10 * 3]
+
+
+def test_rollout_stores_images_as_integers_beside_other_floats() -> None:
+    batch, whole = collected(4, 12, ENDS[2], images=True, dtypes={"obs": "float16"})
+    assert batch["obs"].rows.dtype == torch.uint8 and torch.equal(dense(batch["obs"]), whole["obs"])
+
+
+def test_rollout_refuses_numbers_that_its_type_cannot_hold() -> None:
+    with pytest.raises(ConfigError, match=r"algo.loop.dtypes.obs=float16: is too small for .* an observation"):
+        collected(1, 2, set(), images=False, scale=1e6, dtypes={"obs": "float16"})
 
 
 @pytest.mark.parametrize("num_frames", [1, 4])

@@ -21,7 +21,7 @@ def replay(rows: int, obs: spaces.Space = VECTOR, stack: int = 1, length: int = 
     spec = Spec(obs, spaces.Discrete(4), ENVS, frame_stack=stack)
     reading = Reading(0.9, sequence_length=length, extras=EXTRAS)
     cfg = Replay.Config(
-        capacity=rows * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
+        capacity=rows * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None, dtypes={}
     )
     return Replay(cfg, spec, reading, 0, torch.device("cpu"))
 
@@ -122,7 +122,7 @@ def test_transitions_with_the_next_action_are_the_same_from_replay_and_from_a_ro
     rows = history(60)
     spec = Spec(VECTOR, spaces.Discrete(4), ENVS)
     cfg = Replay.Config(
-        capacity=60 * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
+        capacity=60 * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None, dtypes={}
     )
     reading = Reading(0.9, n_step, sequence_length=n_step + 1, extras=EXTRAS)
     buffer = Replay(cfg, spec, reading, 0, torch.device("cpu"))

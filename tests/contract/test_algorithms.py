@@ -238,7 +238,7 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
              "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
-             "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
+             "algo.loop.dtypes.obs", "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
              "algo.schedule", "algo.loop.refill_policy", "algo.buffer.compression",
              "algo.loss_after", "algo.particle.loss_after")  # fmt: skip
 

@@ -142,7 +142,8 @@ def by_hand(**ends: int) -> list[dict[str, Any]]:
 
 
 def filled(env: VectorEnv, steps: list[Step], n_step: int) -> Replay:
-    cfg = Replay.Config(capacity=100, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None)
+    rewards: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False}
+    cfg = Replay.Config(capacity=100, compression=None, dtypes={}, **rewards)
     buffer = Replay(cfg, env.spec, Reading(gamma=GAMMA, n_step=n_step), 0, torch.device("cpu"))
     for step in steps:
         buffer.add(step)

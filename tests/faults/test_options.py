@@ -71,7 +71,8 @@ VALUES: dict[str, list[Any]] = {
     "algo.buffer.achieved_goal": [],  # names of keys of the observation
     "algo.buffer.beta": [{"name": "linear", "start": 0.2, "end": 0.6, "fraction": 0.5}],
     "algo.buffer.desired_goal": [],
-    "algo.buffer.dtypes": [{"obs": "float16", "action": "float32", "reward": "bfloat16"}],
+    "algo.buffer.dtypes": [{"obs": "float16"}],
+    "algo.loop.dtypes": [{"obs": "bfloat16"}],
     "algo.buffer.given": [DATA],
     "algo.buffer.own": [DATA],
     "algo.buffer.supplementary": [DATA],

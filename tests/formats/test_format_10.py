@@ -20,6 +20,12 @@ def test_agents_of_format_9_compute_no_losses_after_an_epoch() -> None:
     assert values == {"algo": section | {"particle": section}}
 
 
+def test_buffers_and_rollouts_of_format_9_store_floats_with_32_bits() -> None:
+    loop, buffer = {"name": "episodes", "lag": 0}, {"reward_clip": None}
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"loop": loop, "buffer": buffer}})[0]
+    assert values["algo"]["loop"]["dtypes"] == values["algo"]["buffer"]["dtypes"] == {"obs": "float32"}
+
+
 def test_environments_of_format_9_do_not_know_their_index() -> None:
     values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
     assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}

@@ -145,8 +145,8 @@ def given_of(loop: Loop, ticks: int) -> list[Batch]:
 @pytest.mark.parametrize(
     ("algo", "values"),
     [
-        ("cem", {"name": "onpolicy", "rollout_steps": 4, "lag": 0, "shards": None}),
-        ("maml", {"name": "onpolicy", "rollout_steps": 4, "lag": 0, "shards": None}),
+        ("cem", {"name": "onpolicy", "rollout_steps": 4, "lag": 0, "shards": None, "dtypes": {}}),
+        ("maml", {"name": "onpolicy", "rollout_steps": 4, "lag": 0, "shards": None, "dtypes": {}}),
         ("ppo", {"name": "evolution", "episodes": 1, "gamma": 1.0}),
     ],
 )

@@ -1,13 +1,13 @@
 """Compact storage of demonstrations: every frame of a stack once, and floats in a chosen type."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor
 
-from rlrun.errors import ConfigError
-from rlrun.nested import leaves, mapped
+from rlrun.buffers.dtypes import FloatType, restored, stored_as
+from rlrun.nested import mapped
 from rlrun.types import Obs
 
 
@@ -29,7 +29,7 @@ class DemoStorage:
     images, keep their type. frame_stack: number of frames in an observation, as in `Spec`.
     """
 
-    def __init__(self, dtypes: Mapping[Literal["obs", "action", "reward"], str], frame_stack: int):
+    def __init__(self, dtypes: Mapping[Literal["obs", "action", "reward"], FloatType], frame_stack: int):
         self.dtypes = dtypes
         self.frame_stack = frame_stack
 
@@ -38,17 +38,15 @@ class DemoStorage:
         obs = mapped(self._newest_frames, demo["obs"])
         packed = demo | {"obs": obs}
         for name, dtype in self.dtypes.items():
-            packed[name] = mapped(as_type(getattr(torch, dtype)), packed[name])
-            if not all(bool(leaf.isfinite().all()) for leaf in leaves(packed[name])):
-                raise ConfigError(f"algo.buffer.dtypes.{name}={dtype}: is too small for the numbers of a demonstration")
+            packed[name] = stored_as(dtype, packed[name], f"algo.buffer.dtypes.{name}", "a demonstration")
         return packed
 
     def restored(self, demo: Demo) -> Demo:
         """Returns a stored demonstration with whole stacks and floats of type float32."""
-        restored = demo.copy()
+        whole = demo.copy()
         for name in self.dtypes:
-            restored[name] = mapped(as_type(torch.float32), demo[name])
-        return restored | {"obs": mapped(self._stacks, restored["obs"])}
+            whole[name] = restored(demo[name])
+        return whole | {"obs": mapped(self._stacks, whole["obs"])}
 
     def _newest_frames(self, obs: Tensor) -> Tensor:
         """Returns stacks [steps + 1, stack, ...] as their newest frames [steps + 1, 1, ...].
@@ -71,14 +69,3 @@ class DemoStorage:
         timestep = torch.arange(len(frames), device=frames.device)
         frames_back = torch.arange(self.frame_stack - 1, -1, -1, device=frames.device)
         return frames[(timestep[:, None] - frames_back).clamp(min=0), 0]
-
-
-def as_type(dtype: torch.dtype) -> Any:
-    """Returns a function that converts tensors of floats to `dtype`, and returns other tensors as they are."""
-
-    def convert(leaf: Tensor) -> Tensor:
-        if leaf.is_floating_point():
-            return leaf.to(dtype)
-        return leaf
-
-    return convert

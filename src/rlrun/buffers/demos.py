@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.demo_storage import Demo, DemoStorage
+from rlrun.buffers.dtypes import FloatType
 from rlrun.buffers.replay import Reading
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError, RunError
@@ -33,7 +34,7 @@ class Demos(nn.Module):
         rho: Scheduled[Fraction]
         phi: Scheduled[Fraction]
         alpha: Scheduled[NonNegativeFloat]
-        dtypes: dict[Literal["obs", "action", "reward"], Literal["float32", "float16", "bfloat16"]]
+        dtypes: dict[Literal["obs", "action", "reward"], FloatType]
         reward_threshold: float | None
         given: str | None
         own: str | None

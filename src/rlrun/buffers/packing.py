@@ -63,14 +63,14 @@ def nest(batch: Batch, name: str, space: Space) -> Any:
 
 
 class Packing:
-    """Writes the fields of transitions to vectors of float32, and reads them back.
+    """Writes the fields of transitions to vectors of floats, and reads them back.
 
-    On a CPU it uses NumPy, which is faster for small tensors.
+    On a CPU it uses NumPy, which is faster for small tensors, unless NumPy lacks the type of the vectors.
     """
 
-    memory: Tensor  # [rows, n, width]: n transitions in each row
+    memory: Tensor  # [rows, n, width]: n transitions in each row; of float32, or of 16 bits if all fields are floats
     vectors: Tensor  # [rows * n, width], a view of `memory`: one vector for each transition
-    table: Any  # `vectors` as a NumPy array on a CPU, else None
+    table: Any  # `vectors` as a NumPy array, or None
 
     def __init__(self, fields: Layout):
         self.fields = fields
@@ -100,7 +100,7 @@ class Packing:
         self.memory = memory
         self.vectors = memory.view(-1, self.width)
         self.table = None
-        if memory.device.type == "cpu":
+        if memory.device.type == "cpu" and memory.dtype != torch.bfloat16:
             self.table = self.vectors.numpy()
 
     def pack(self, values: Batch, row: int) -> None:
@@ -122,11 +122,11 @@ class Packing:
         """Returns the fields [batch, *shape] of the vectors at `index`. Float32 fields are views of one tensor."""
         batch: Batch = {}
         if self.table is None:
-            vectors = self.vectors.index_select(0, index)
+            vectors = self.vectors.index_select(0, index).float()
             for name, column in self.columns:
                 batch[name] = vectors[:, column]
         else:
-            table = self.table.take(index.numpy(), 0)
+            table = self.table.take(index.numpy(), 0).astype(np.float32, copy=False)
             for name, column in self.columns:
                 batch[name] = torch.from_numpy(table[:, column])
         for name, shape in self.shapes.items():

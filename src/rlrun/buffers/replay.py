@@ -23,6 +23,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
+from rlrun.buffers.dtypes import FloatType
 from rlrun.buffers.rows import StoredRows, image_shapes
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -64,6 +65,7 @@ class Replay(StoredRows):
         reward_scale: Scheduled[PositiveFloat]
         standardize_reward: bool
         compression: Literal["lz4"] | None
+        dtypes: dict[Literal["obs"], FloatType]
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Replay(StoredRows):
         device: torch.device,
     ):
         _check_capacity(cfg.capacity, cfg.capacity // spec.num_envs, spec, reading)
-        super().__init__(cfg.capacity, cfg.compression, spec, reading.extras, device)
+        super().__init__(cfg.capacity, cfg.compression, cfg.dtypes, spec, reading.extras, device)
         self.cfg = cfg
         self.reading = reading
         self.stream = Stream(seed, "replay", device)
@@ -102,7 +104,7 @@ class Replay(StoredRows):
         """Returns every stored step as it was stored, oldest first: with the reward of this step alone, unclipped."""
         first, last = self.span
         flat_index = torch.arange(first, last, device=self.device)
-        batch = self.packing.take(self.storage_index(flat_index))
+        batch = self._take(self.storage_index(flat_index))
         batch |= self._observations(flat_index, flat_index, batch, batch)
         return batch
 
@@ -241,7 +243,7 @@ class Replay(StoredRows):
 
     def _unpacked(self, flat_index: Tensor) -> Batch:
         """Returns the fields of stored rows, with clipped rewards."""
-        batch = self.packing.take(self.storage_index(flat_index))
+        batch = self._take(self.storage_index(flat_index))
         batch["reward"] = self._clipped(batch["reward"])
         return batch
 

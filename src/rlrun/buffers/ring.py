@@ -102,5 +102,7 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch.zeros writes the whole memory at once; np.zeros lets the system allocate pages when they are first written
+    if dtype == torch.bfloat16:  # which NumPy lacks
+        return torch.from_numpy(np.zeros(shape, np.int16)).view(dtype)
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     return torch.from_numpy(np.zeros(shape, numpy_dtype))

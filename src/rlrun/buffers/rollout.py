@@ -1,18 +1,22 @@
 """Collection of one on-policy rollout [time, env, ...]."""
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
 from rlrun import memory
-from rlrun.indexed import Indexed
+from rlrun.buffers.dtypes import FloatType, stored_as
+from rlrun.indexed import HALVES, Indexed
 from rlrun.nested import index, joined, mapped, on, stack
 from rlrun.networks.inputs import is_image, leaves
 from rlrun.types import Batch, Obs, Spec, Step
 
+Dtypes = Mapping[Literal["obs"], FloatType]
 # entries of a step that a rollout holds in another form, or that nobody learns from
 ELSEWHERE = frozenset(("obs", "next_obs", "following", "executed", "drawn_reward"))
 
@@ -21,6 +25,7 @@ def check_fits(
     setting: str,
     steps: int,
     spec: Spec,
+    dtypes: Dtypes,
     device: torch.device,
 ) -> None:
     """Raises ConfigError if a rollout of `steps` vector steps does not fit into memory.
@@ -29,7 +34,7 @@ def check_fits(
     """
     obs_bytes = 0
     for _, leaf in leaves(spec.obs):
-        itemsize = 1 if leaf.dtype == "uint8" else 4
+        itemsize = 1 if leaf.dtype == "uint8" else getattr(torch, dtypes.get("obs", "float32")).itemsize
         obs_bytes += math.prod(leaf.shape or ()) * itemsize // num_frames(leaf, spec.frame_stack)
     rollout_bytes = obs_bytes * (steps + 1) * spec.num_envs
     memory.check_fits(f"{setting}, env.num_envs={spec.num_envs}", rollout_bytes, device)
@@ -41,9 +46,12 @@ class Rollout:
     Every observation is stored once: those acted on, the successors of the last step, and the final observations of
     episodes that ended before. Of stacked images only the newest frame is stored; near the start of an episode its
     first frame is repeated, as in replay.
+
+    dtypes: `algo.loop.dtypes`, the types in which floats are stored.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, dtypes: Dtypes = MappingProxyType({})) -> None:
+        self.obs_dtype = dtypes.get("obs", "float32")
         self.num_frames = num_frames(spec.obs, spec.frame_stack)
         self.steps: list[Batch] = []
         self.earlier: Any = None  # older frames of the first observations, oldest first, [(stack - 1) * env, ...]
@@ -53,22 +61,27 @@ class Rollout:
 
     def add(self, step: Step) -> None:
         """Adds one vector step."""
-        obs, next_obs = step["obs"], step["next_obs"]
+        obs, next_obs = self._stored(step["obs"]), self._stored(step["next_obs"])
         if not self.steps:
             self.earlier = mapped(_older, self.num_frames, obs)
         self.steps.append({key: value for key, value in step.items() if key not in ELSEWHERE})
         self.obs.append(mapped(_newest, self.num_frames, obs))
         self.last = next_obs
         final = None
-        if next_obs is not step["following"]:
+        if step["next_obs"] is not step["following"]:
             final = mapped(_newest, self.num_frames, next_obs)
         self.final.append(final)
+
+    def _stored(self, obs: Obs) -> Obs:
+        if self.obs_dtype == "float32":
+            return obs
+        return stored_as(self.obs_dtype, obs, "algo.loop.dtypes.obs", "an observation")
 
     def batch(self) -> Batch:
         """Returns all steps as one batch [time, env, ...].
 
         `next_obs` is the true successor, also where an episode ended. It is `Indexed` and shares its rows with `obs`.
-        `obs` of stacked images is `Indexed` too.
+        `obs` of stacked images is `Indexed` too, and so are observations that are stored with 16 bits.
         """
         batch: Batch = stack(self.steps)
         ended = batch["terminated"] | batch["truncated"]
@@ -80,7 +93,9 @@ class Rollout:
 
         def leaf(num_frames: int, stored: Tensor) -> tuple[Tensor | Indexed, Indexed]:
             if num_frames == 1:
-                obs = stored[: ended.numel()].unflatten(0, ended.shape)
+                obs: Tensor | Indexed = stored[: ended.numel()].unflatten(0, ended.shape)
+                if stored.dtype in HALVES:
+                    obs = Indexed(stored, torch.arange(ended.numel(), device=stored.device).view_as(ended).int())
                 return obs, Indexed(stored, _successors(ended, num_older=0).int())
             obs_index, next_index = _stacks(batch["first"], ended, num_frames)
             return Indexed(stored, obs_index.int(), stacked=True), Indexed(stored, next_index.int(), stacked=True)
@@ -163,7 +178,7 @@ def unpacked(rollout: Batch) -> Batch:
 
     def opened(rows: Tensor, obs: Any, next_index: Tensor) -> tuple[Tensor | Indexed, Indexed]:
         stacked = next_index.dim() > num_leading
-        if stacked:
+        if stacked or rows.dtype in HALVES:
             obs = Indexed(rows, obs, stacked)
         return obs, Indexed(rows, next_index, stacked)
 

@@ -9,12 +9,14 @@ is stored at
 """
 
 from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from gymnasium import Space
 from torch import Tensor
 
+from rlrun.buffers.dtypes import FloatType, stored_as
 from rlrun.buffers.episode_index import EpisodeIndex
 from rlrun.buffers.frames import Frames
 from rlrun.buffers.packing import Layout, Packing, Shape, layout, nest
@@ -32,11 +34,17 @@ class StoredRows(Module):
     A vector observation and its successor are stored in the same row, which makes reading one gather. Of stacked images
     only the newest frame is stored; stacks and successors are rebuilt.
 
-    extras: spaces of the extras to store, by name.
+    dtypes: `algo.buffer.dtypes`, the types in which floats are stored. extras: spaces of the extras to store, by name.
     """
 
     def __init__(
-        self, capacity: int, compression: str | None, spec: Spec, extras: Mapping[str, Space], device: torch.device
+        self,
+        capacity: int,
+        compression: str | None,
+        dtypes: Mapping[Literal["obs"], FloatType],
+        spec: Spec,
+        extras: Mapping[str, Space],
+        device: torch.device,
     ):
         super().__init__()
         rows = capacity // spec.num_envs
@@ -53,10 +61,21 @@ class StoredRows(Module):
             )
         if images:
             self.frames = Frames(spec, images, rows, device, setting, compress=compression is not None)
-        self.packing = Packing(_row_fields(spec, extras, images))
-        packed_row = ((spec.num_envs, self.packing.width), torch.float32)
-        self.ring = RingBuffer(rows, {"rows": packed_row}, device, setting)
+        fields = _row_fields(spec, extras, images)
+        self.obs_dtype = dtypes.get("obs", "float32")
+        half: Layout = {}  # fields of `obs_dtype`, if it has 16 bits
+        if self.obs_dtype != "float32":
+            half = {name: field for name, field in fields.items() if _is_float_obs(name, field)}
+        self.packing = Packing({name: field for name, field in fields.items() if name not in half})
+        packed: Layout = {"rows": ((spec.num_envs, self.packing.width), torch.float32)}
+        self.obs_packing: Packing | None = None
+        if half:
+            self.obs_packing = Packing(half)
+            packed["obs"] = ((spec.num_envs, self.obs_packing.width), getattr(torch, self.obs_dtype))
+        self.ring = RingBuffer(rows, packed, device, setting)
         self.packing.hold(self.ring.memory["rows"])
+        if self.obs_packing is not None:
+            self.obs_packing.hold(self.ring.memory["obs"])
         self.episodes = EpisodeIndex(rows, spec.num_envs)
 
     def __len__(self) -> int:
@@ -97,22 +116,38 @@ class StoredRows(Module):
         Of the extras, only those that `self.extras` names are stored; missing ones are stored as 0.
         """
         values = step | {"action": step["executed"]}
-        values |= dotted("obs", step["obs"])
-        values |= dotted("next_obs", step["next_obs"])
+        for name in ("obs", "next_obs"):
+            obs: Any = step[name]
+            if self.obs_packing is not None:
+                obs = stored_as(self.obs_dtype, obs, "algo.buffer.dtypes.obs", "an observation")
+            values |= dotted(name, obs)
         for name, space in self.extras.items():
             if name not in step:
                 shape = space.shape or ()
                 values[name] = step["reward"].new_zeros(self.spec.num_envs, *shape)
         if self.frames:
             self.frames.add(values, self.ring.total)
-        self.packing.pack(values, self.ring.append())
+        row = self.ring.append()
+        self.packing.pack(values, row)
+        if self.obs_packing is not None:
+            self.obs_packing.pack(values, row)
+
+    def _take(self, storage_index: Tensor) -> Batch:
+        """Returns the fields of stored rows [batch], all but images."""
+        batch = self.packing.take(storage_index)
+        if self.obs_packing is not None:
+            batch |= self.obs_packing.take(storage_index)
+        return batch
 
     def field(self, name: str, flat_index: Tensor) -> Tensor:
         """Returns one stored field, such as "reward" or "next_obs.achieved_goal", at flat indices of any shape [...].
 
         The result is [..., *shape of the field]. Images are no fields, because `Frames` stores them.
         """
-        return self.packing.field(name, self.storage_index(flat_index))
+        packing = self.packing
+        if self.obs_packing is not None and name in self.obs_packing.fields:
+            packing = self.obs_packing
+        return packing.field(name, self.storage_index(flat_index))
 
     def storage_index(self, flat_index: Tensor) -> Tensor:
         """Returns the storage indices of flat indices."""
@@ -239,6 +274,11 @@ def image_shapes(space: Space) -> dict[str, Shape]:
         if is_image(leaf):
             shapes[".".join(path)] = leaf.shape or ()
     return shapes
+
+
+def _is_float_obs(name: str, field: tuple[Shape, torch.dtype]) -> bool:
+    """Returns whether a packed field holds floats of observations."""
+    return name.partition(".")[0] in ("obs", "next_obs") and field[1] == torch.float32
 
 
 def _row_fields(spec: Spec, extras: Mapping[str, Space], images: dict[str, Shape]) -> Layout:

@@ -44,6 +44,7 @@ class FormatChange:
 
 FIRST = 5  # the earliest format that this version reads
 WITH_SHARDS = ("onpolicy", "demonstrations", "offpolicy", "hybrid")  # loops with algo.loop.shards, since format 9
+OF_ROLLOUTS = ("onpolicy", "demonstrations", "episodes")  # loops with algo.loop.dtypes, since format 10
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[FormatChange, ...] = (
     FormatChange(restate=format_6.restate),  # from format 5 to 6
@@ -69,6 +70,8 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
+            *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
+            Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
             *(Added("algo.epsilon.steps", None, "fraction", part) for part in ("linear", "random_start")),

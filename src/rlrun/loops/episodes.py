@@ -3,8 +3,10 @@
 What a rollout holds does not depend on the number of environments (`loops/whole_episodes.py`).
 """
 
-from typing import Any
+from typing import Any, Literal
 
+from rlrun.buffers.dtypes import FloatType
+from rlrun.buffers.rollout import Rollout
 from rlrun.errors import ConfigError
 from rlrun.loops.episode_spans import by_episode
 from rlrun.loops.onpolicy import OnPolicy
@@ -22,6 +24,7 @@ class Episodes(OnPolicy):
         min_steps: Scheduled[PositiveInt] | None
         min_rollouts: Scheduled[Size] | None
         lag: NonNegativeInt
+        dtypes: dict[Literal["obs"], FloatType]
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -37,9 +40,10 @@ class Episodes(OnPolicy):
 
     def collect_rollout(self) -> Batch:
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
-        batch, episodes = whole_episodes(self, str(self.updates + len(self.waiting)), self.enough)
+        rollout = Rollout(self.spec, self.cfg.dtypes)
+        episodes = whole_episodes(self, rollout, str(self.updates + len(self.waiting)), self.enough)
         self.set_parameters()
-        return by_episode(batch, episodes)
+        return by_episode(rollout.batch(), episodes)
 
     def enough(self, steps: int, episodes: int) -> bool:
         """Returns whether so many transitions in so many episodes reach both minimums."""

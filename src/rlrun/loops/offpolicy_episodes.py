@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from rlrun.buffers.rollout import Rollout
 from rlrun.core.collector import check_ends
 from rlrun.errors import ConfigError
 from rlrun.loops.episode_spans import one_by_one
@@ -65,9 +66,10 @@ class OffPolicyEpisodes(Replaying):
             enough = self.enough_to_start
         else:
             enough = self.enough
-        batch, episodes = whole_episodes(self, str(self.kept), enough, self.policy)
+        rollout = Rollout(self.spec)
+        episodes = whole_episodes(self, rollout, str(self.kept), enough, self.policy)
         self.set_parameters()
-        for step in one_by_one(batch, episodes):
+        for step in one_by_one(rollout.batch(), episodes):
             self.buffer.add(step | {"executed": step["action"]})
         self.kept += transitions(episodes)
         if enough == self.enough:

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from rlrun.buffers.dtypes import FloatType
 from rlrun.buffers.rollout import Rollout, check_fits, packed, unpacked
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
@@ -31,13 +32,14 @@ class OnPolicy(Loop):
         rollout_steps: PositiveInt
         lag: NonNegativeInt
         shards: PositiveInt | None
+        dtypes: dict[Literal["obs"], FloatType]
 
     def __init__(self, *args: Any):
         super().__init__(*args)
         if type(self.agent).ask is not Agent.ask or isinstance(self.agent, MetaAgent):
             why = "which learns from parameter vectors or tasks, not from rollouts"
             raise ConfigError(f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, {why}")
-        check_fits(*self.before_update(), self.spec, self.device)
+        check_fits(*self.before_update(), self.spec, self.cfg.dtypes, self.device)
         self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
     def shortest_rollout(self) -> tuple[str, int]:
@@ -81,7 +83,7 @@ class OnPolicy(Loop):
 
     def collect_rollout(self) -> Batch:
         """Returns one rollout [time, env, ...] of the current policy. Environment parameters change only after it."""
-        rollout = Rollout(self.spec)
+        rollout = Rollout(self.spec, self.cfg.dtypes)
         remaining = self.cfg.rollout_steps
         while remaining:
             block = min(BLOCK, remaining)

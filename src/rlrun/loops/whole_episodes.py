@@ -12,21 +12,19 @@ from rlrun.buffers.rollout import Rollout
 from rlrun.core.collector import Acts, check_ends
 from rlrun.core.loop import Loop
 from rlrun.loops.episode_spans import EpisodeSpan
-from rlrun.types import Batch
 
 Enough = Callable[[int, int], bool]
 """Returns whether a number of transitions in a number of episodes is enough."""
 
 
 def whole_episodes(
-    loop: Loop, name: str, enough: Enough, policy: Acts | None = None
-) -> tuple[Batch, list[EpisodeSpan]]:
+    loop: Loop, rollout: Rollout, name: str, enough: Enough, policy: Acts | None = None
+) -> list[EpisodeSpan]:
     """Collects new episodes until the first of them are enough.
 
-    Returns all timesteps [time, env, ...], and where the kept episodes lie among them. name: of the collection; each
-    has another. policy: acts instead of the agent.
+    Adds all timesteps to an empty rollout, and returns where the kept episodes lie among them. name: of the collection;
+    each has another. policy: acts instead of the agent.
     """
-    rollout = Rollout(loop.spec)
     time = last_end = 0
     episodes: list[EpisodeSpan] = []
     kept: list[EpisodeSpan] = []
@@ -48,7 +46,7 @@ def whole_episodes(
             if not enough(transitions(episodes), len(episodes)):
                 start(loop, name, free, episodes, time)
     loop.join()
-    return rollout.batch(), kept
+    return kept
 
 
 def transitions(episodes: list[EpisodeSpan]) -> int:
