@@ -98,7 +98,7 @@ def test_check_algorithm_accepts_logged_numbers(plugin: Any) -> None:
 
 ENV = {
     "random numbers of its own": ("self.np_random.uniform", "np.random.uniform", "environment: "),
-    "observations outside of the space": ("[self.position, self.goal]", "[self.position + 5, self.goal]", "space"),
+    "observations outside of the space": ("[self.position, self.goal]", "[self.position + 5, self.goal]", "is not in"),
     "observations that drift": ("[self.position, self.goal]", "[self.position * self.steps, self.goal]", "is not in"),
     "the last observation of an episode": (
         "[self.position, self.goal]",
@@ -124,6 +124,31 @@ def test_check_environment_names_what_is_broken(fault: str, plugin: Any) -> None
         testing.check_environment(f"env={file}:FileOwn")
     text = str(caught.value)
     assert text.startswith("environment: ") and message in text and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("observation", "line"),
+    [
+        ({"arm": {"angle": np.zeros(2)}}, "entry arm.angle of an observation is float64; expected float32"),
+        (
+            {"arm": {"angle": np.zeros(3, np.float32)}},
+            "entry arm.angle of an observation has shape (3,); expected (2,)",
+        ),
+        ({"arm": {}}, "entry arm of an observation has the keys []; expected ['angle']"),
+        ({"leg": 1, "arm": 2}, "an observation has the keys ['leg', 'arm']; expected ['arm']"),
+        (
+            {"arm": {"angle": np.full(2, 7, np.float32)}},
+            "entry arm.angle of an observation is not in Box(-1.0, 1.0, (2,), float32): [7. 7.]",
+        ),
+        ({"arm": 3}, "entry arm of an observation is not in Dict('angle': Box(-1.0, 1.0, (2,), float32)): 3"),
+    ],
+)
+def test_observation_outside_of_its_space_is_named_by_its_keys(observation: object, line: str) -> None:
+    space = Dict(arm=Dict(angle=Box(-1, 1, (2,), np.float32)))
+    testing.check_space({"arm": {"angle": np.zeros(2, np.float32)}}, space)
+    with pytest.raises(AssertionError) as caught:
+        testing.check_space(observation, space)
+    assert str(caught.value) == line
 
 
 def test_check_environment_says_that_it_needs_a_single_environment() -> None:

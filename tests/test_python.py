@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from made_runs import make_run
 
 import rlrun
 from rlrun import python
@@ -272,6 +273,28 @@ def test_folder_of_further_files_may_be_an_argument_or_a_word(tmp_path: Path, mo
     rlrun.train(*words, config_dir=tmp_path)
     rlrun.train(*words, "--config-dir", str(tmp_path))
     assert [(job.values["algo"]["gamma"], job.words) for job in found] == [(0.5, list(words))] * 2
+
+
+def test_runs_are_found_by_their_settings(tmp_path: Path) -> None:
+    deep = make_run(tmp_path / "a/deep", {10: 1.0}, algo="dqn", typed="double_dqn", gamma=0.9)
+    plain = make_run(tmp_path / "b", {10: 1.0}, algo="dqn", env="Acrobot-v1", seed=3, gamma=0.99)
+    (plain / "overrides.yaml").write_text("[algo=dqn, env=Acrobot]")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/config.yaml").write_text("[")
+
+    def found(*words: str) -> list[Path]:
+        with pytest.warns(UserWarning, match="skipped .*c: "):
+            return [run.path for run in rlrun.runs(*words, folder=tmp_path)]
+
+    assert found() == [deep, plain]
+    assert found("algo=dqn") == found("algo.gamma=99e-2") == found("seed=3") == [plain]
+    assert found("algo=double_dqn", "algo.gamma=0.9") == found("env=CartPole-v1") == found("seed=0") == [deep]
+    assert found("env=Acrobot") == found("env=Acrobot-v1") == [plain] and found("algo=dqn", "seed=0") == []
+    with pytest.raises(ConfigError, match=r"^algo\.gama=0\.9: no run in .* has this key$"):
+        found("algo.gama=0.9")
+    with pytest.raises(ConfigError, match="none: no such folder$"):
+        rlrun.runs(folder="none")
+    assert rlrun.Run(deep).config["algo"]["gamma"] == 0.9
 
 
 def test_error_of_a_run_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import rlrun
 
 run = rlrun.train("algo=sac", "env=Pendulum", seed=1)  # same arguments as `rlrun train`
 run = rlrun.Run("runs/sac-Pendulum/...")  # a run that exists
+runs = rlrun.runs("algo=sac", "env=Pendulum")  # those in the folder runs/, as `rlrun status` lists them
 policy = rlrun.load(run.path)
 action = policy.act(obs)
 """
@@ -11,7 +12,7 @@ action = policy.act(obs)
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Run", "evaluate", "load", "log", "train"]
+__all__ = ["Run", "evaluate", "load", "log", "runs", "train"]
 
 
 def __getattr__(name: str) -> Any:

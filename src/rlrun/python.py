@@ -1,6 +1,7 @@
 """The Python API of rlrun: train, resume and evaluate a run, and load its policy. `import rlrun` provides it."""
 
 import signal
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -16,8 +17,10 @@ from rlrun.cli.resume import RULES as RESUME_RULES
 from rlrun.config import check, sources
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
+from rlrun.config.stored import CONFIG, read_config
 from rlrun.envs.making.passed import passed
 from rlrun.errors import ConfigError, RunError
+from rlrun.report import runs as report
 from rlrun.run import trained
 from rlrun.run.job import Done, reset_run, resume_run, train_job
 from rlrun.run.plain_env import stored_env
@@ -30,7 +33,7 @@ from rlrun.telemetry.metrics import read_rows
 
 CELLS = 100_000_000  # of a data frame of metrics, which need about 2 GiB
 
-__all__ = ["Evaluation", "Policy", "Run", "evaluate", "load", "train"]
+__all__ = ["Evaluation", "Policy", "Run", "evaluate", "load", "runs", "train"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json: status, step, final_return, best_return, wall_s and more."""
         return RunDir.summary_of(self.path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of the run, with all values, as nested dicts: `run.config["algo"]["gamma"]`."""
+        return read_config(self.path / CONFIG)
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -138,6 +146,23 @@ class Run:
     def evaluate(self, episodes: int = 10, **options: Any) -> "Evaluation":
         """Evaluates the run, as `rlrun.evaluate` does."""
         return evaluate(self.path, episodes, **options)
+
+
+def runs(*words: str, folder: str | Path = "runs") -> list[Run]:
+    """Returns the runs at or below a folder, as `rlrun status` lists them, that have the settings of all words.
+
+    words: such as "algo=ppo", "env=CartPole", "algo.gamma=0.9". A folder that cannot be read as a run gives a warning.
+    Raises ConfigError if there is no such folder, or if no run has a key of the words.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"{folder}: no such folder")
+    found, skipped = report.read([Path(folder)])
+    for other in skipped:
+        warnings.warn(f"skipped {other.path}: {other.reason}", stacklevel=2)
+    for word in _checked(words):
+        if found and all(run.has(word) is None for run in found):
+            raise ConfigError(f"{word}: no run in {folder} has this key")
+    return [Run(run.path) for run in found if all(run.has(word) for word in words)]
 
 
 @dataclass(frozen=True)

@@ -285,11 +285,29 @@ def check_episode(made: Recipe) -> None:
 
 
 def check_observations(env: gym.Env[object, object]) -> None:
-    """Checks that an environment writes every observation into new memory."""
+    """Checks that observations lie in their space, and that each is written into new memory."""
     first, _ = env.reset(seed=0)
+    check_space(first, env.observation_space)
     second = env.step(env.action_space.sample())[0]
+    check_space(second, env.observation_space)
     shared = any(np.shares_memory(one, other) for one, other in zip(_arrays([first]), _arrays([second]), strict=True))
     assert not shared, "an observation changes in the next step, because both share memory; return a copy"
+
+
+def check_space(obs: object, space: gym.Space, keys: str = "") -> None:
+    """Checks that an observation, or its entry with these dotted keys, lies in its space."""
+    if obs in space:
+        return
+    what = f"entry {keys} of an observation" if keys else "an observation"
+    if isinstance(space, gym.spaces.Dict) and isinstance(obs, dict):
+        assert obs.keys() == space.keys(), f"{what} has the keys {[*obs]}; expected {[*space]}"
+        for key, part in space.items():
+            check_space(obs[key], part, f"{keys}.{key}".lstrip("."))
+    if isinstance(obs, np.ndarray):
+        assert obs.shape == space.shape, f"{what} has shape {obs.shape}; expected {space.shape}"
+        fits = space.dtype is None or np.can_cast(obs.dtype, space.dtype)
+        assert fits, f"{what} is {obs.dtype}; expected {space.dtype}"
+    raise AssertionError(f"{what} is not in {space}: {obs}")
 
 
 def check_saving(made: Recipe) -> None:
@@ -438,11 +456,11 @@ def _episode(made: Recipe) -> list[object]:
     env = made.make()
     env.action_space.seed(0)
     obs, _ = env.reset(seed=0)
-    assert obs in env.observation_space, f"an observation is not in {env.observation_space}: {obs}"
+    check_space(obs, env.observation_space)
     seen = [copy.deepcopy(obs)]
     for step in range(1, MOST_STEPS + 1):
         obs, reward, terminated, truncated, _ = env.step(sample(env.action_space, obs))
-        assert obs in env.observation_space, f"an observation is not in {env.observation_space}: {obs}"
+        check_space(obs, env.observation_space)
         assert np.isfinite(np.asarray(reward)).all(), f"the reward is {reward}"
         seen += [copy.deepcopy(obs), reward]
         if terminated or truncated:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import DiscretePolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
 from rlrun.networks.stacked import Stacked
-from rlrun.networks.torsos import NATURE, Cnn, Convolutions, Mlp, ResidualSections, overlooked
+from rlrun.networks.torsos import NATURE, SMALL_KERNELS, Cnn, Convolutions, Mlp, ResidualSections, overlooked
 from rlrun.settings import registry
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
@@ -87,7 +88,7 @@ def test_auto_torso_is_cnn_for_images_and_mlp_otherwise() -> None:
     assert isinstance(torso("auto", [spaces.Discrete(4)]), Mlp)
 
 
-@pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 255, (3, 35, 36), np.uint8), spaces.Discrete(3)], ids=str)
+@pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 255, (3, 15, 36), np.uint8), spaces.Discrete(3)], ids=str)
 def test_cnn_refuses_spaces_without_images_and_suggests_mlp(space: Space) -> None:
     with pytest.raises(ConfigError, match=r"network=cnn needs images .* network=mlp"):
         torso("cnn", [space])
@@ -127,6 +128,17 @@ def test_cnn_refuses_images_smaller_than_its_convolutions_take(convolutions: lis
     assert torso("cnn", [spaces.Box(0, 255, (2, side, side), np.uint8)], convolutions=convolutions)
     with pytest.raises(ConfigError, match=f"{side} a side or more"):
         torso("cnn", [spaces.Box(0, 255, (2, side - 1, side), np.uint8)], convolutions=convolutions)
+
+
+def test_cnn_names_the_kernels_that_small_images_need() -> None:
+    small = spaces.Box(0, 255, (3, 16, 16), np.uint8)
+    space = spaces.Dict({"camera": small, "speed": VECTOR})
+    with pytest.raises(
+        ConfigError, match=r"\[64, 3, 1\]\]: need images of 36 .* has Box.*; set smaller kernels"
+    ) as refused:
+        torso("cnn", [space])
+    assert SMALL_KERNELS in str(refused.value) and SMALL_KERNELS in [*overlooked(small)][0]
+    assert torso("cnn", [space], convolutions=yaml.safe_load(SMALL_KERNELS.partition("=")[2]))
 
 
 def test_cnn_refuses_small_images_of_many_channels() -> None:

@@ -23,6 +23,7 @@ Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
 Init = Literal["uniform", "orthogonal"]
 Convolution = Annotated[list[Units], Field(min_length=3, max_length=3)]  # channels, kernel, stride
 NATURE = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]  # doi 10.1038/nature14236
+SMALL_KERNELS = "network.convolutions=[[16,3,2],[32,3,1]]"  # for images of 16 pixels a side
 ACTIVATIONS = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu, "gelu": F.gelu, "silu": F.silu}
 
 
@@ -235,9 +236,15 @@ class Cnn(nn.Module):
 
     def _refusal(self, cfg: Config, spaces: list[Space]) -> ConfigError:
         name = type(self).__name__.lower()
-        smallest = max(16, self.encoder.smallest(cfg))
+        smallest = self.encoder.smallest(cfg)
+        small = [leaf for _, leaf in leaves(spaces[0]) if is_image(leaf)]
+        if small:
+            return ConfigError(
+                f"network.convolutions={cfg.convolutions}: need images of {smallest} a side or more; this environment "
+                f"has {small[0]}; set smaller kernels, such as {SMALL_KERNELS}, or network=impala"
+            )
         return ConfigError(
-            f"network={name} needs images of bytes [channels, height, width], {smallest} a side or more; "
+            f"network={name} needs images of bytes [channels, height, width], {max(16, smallest)} a side or more; "
             f"this environment has {spaces[0]}, which is not supported; network=mlp supports every space"
         )
 
@@ -313,7 +320,10 @@ def overlooked(space: Space) -> Iterator[str]:
     for _, leaf in leaves(space):
         if _may_be_image(leaf) and not Cnn.sees(nature, leaf):
             shape: Any = leaf.shape
-            yield f"network=auto: observations of {leaf} are {math.prod(shape):,} numbers for an mlp; {needed}"
+            line = f"network=auto: observations of {leaf} are {math.prod(shape):,} numbers for an mlp; {needed}"
+            if is_image(leaf):
+                line += f"; smaller ones need smaller kernels, such as network=cnn {SMALL_KERNELS}, or network=impala"
+            yield line
 
 
 def _may_be_image(space: Space) -> bool:

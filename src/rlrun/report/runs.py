@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
+from rlrun.config.resumable import setting
 from rlrun.config.stored import CONFIG, OVERRIDES, not_a_run, parse_json, read_stored, read_words
+from rlrun.dotted import ABSENT, lookup
 from rlrun.errors import ConfigError
 from rlrun.formats.numbers import LAST_STEP, is_number, is_whole
 from rlrun.lock import LOCK, holder
@@ -43,6 +45,21 @@ class StoredRun:
     def env(self) -> str:
         """The id of the environment, even if the user typed an alias."""
         return str(self.config["env"]["id"])
+
+    def has(self, word: str) -> bool | None:
+        """Returns whether a setting such as `algo.gamma=0.9` has this value, or None if the run has no such key.
+
+        A group has the name that the user typed, or else that of its section; `env` may also be the id.
+        """
+        key, expected = setting(word)
+        found = lookup(key, self.config)
+        if isinstance(found, dict) and key in self.typed:
+            return expected in (self.typed[key], found.get("id"))
+        if isinstance(found, dict):
+            found = found.get("name", found.get("id", found))
+        if found is ABSENT:
+            return None
+        return bool(found == expected)
 
     @property
     def seed(self) -> object:
