@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from rlrun.cli import main
+from rlrun.cli.fitting import fitting
+from rlrun.errors import ConfigError
 
 GRIP = """
 import gymnasium as gym, numpy as np
@@ -58,6 +60,24 @@ def test_list_algo_with_an_environment_has_the_algorithms_that_support_its_space
     listed = {*re.findall(r"^(\w+) ", out, re.MULTILINE)}
     assert fitting <= listed
     assert not others & listed
+
+
+def test_fitting_algorithms_have_the_settings_that_are_typed(monkeypatch: Any) -> None:
+    """A key that no algorithm has, an unknown environment and a lack of memory are no misfits; nothing is tested."""
+    monkeypatch.setattr("rlrun.envs.saving.examination._tested", None)
+    words = ["env=CartPole", "env.selftest=full"]
+    assert [*fitting(["dqn", "ppo"], [*words, "algo.epochs=3"])] == ["ppo"]
+    assert [*fitting(["sac_hold", "td3"], ["env=Pendulum"])] == ["sac_hold", "td3"]  # the first one wraps it
+    for typed, line in (
+        ([*words, "algo.epoch=3"], "algo.epoch: unknown key; did you mean algo.epochs"),
+        (["env=CartPol"], "env=CartPol: "),
+        (["env=CartPole", "env.kwargs.size=3"], "CartPole-v1 cannot be made"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(line)):
+            [*fitting(["ppo", "dqn"], typed)]
+    monkeypatch.setattr("rlrun.memory.total", lambda *_: 100)
+    with pytest.raises(ConfigError, match="GiB of memory, but the total is"):
+        [*fitting(["ppo", "dqn"], words)]
 
 
 @pytest.mark.parametrize(
