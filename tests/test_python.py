@@ -292,7 +292,7 @@ def test_runs_are_found_by_their_settings(tmp_path: Path) -> None:
     assert found("env=Acrobot") == found("env=Acrobot-v1") == [plain] and found("algo=dqn", "seed=0") == []
     with pytest.raises(ConfigError, match=r"^algo\.gama=0\.9: no run in .* has this key$"):
         found("algo.gama=0.9")
-    with pytest.raises(ConfigError, match="none: no such folder$"):
+    with pytest.raises(ConfigError, match=r"^none: no such folder$"):
         rlrun.runs(folder="none")
     assert rlrun.Run(deep).config["algo"]["gamma"] == 0.9
 

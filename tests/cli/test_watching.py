@@ -49,6 +49,26 @@ def test_status_has_a_line_for_every_run(tmp_path: Path, capsys: Any, monkeypatc
     assert say(capsys, "status", "nowhere")[2] == ["error: nowhere: no such folder"]
 
 
+def test_status_compares_no_environments_with_different_arguments_or_wrappers(tmp_path: Path, capsys: Any) -> None:
+    for name, score, word in (
+        ("a", 1.0, "env.kwargs.size=3"),
+        ("b", 2.0, "env.kwargs.size=3"),
+        ("c", 3.0, "env.kwargs.size=5"),
+        ("d", 4.0, "env.kwargs.size=5"),
+        ("e", 9.0, "env.wrappers.hold.max_steps=2"),
+        ("f", 5.0, "env.num_envs=2"),
+        ("g", 6.0, "seed=7"),
+    ):
+        run = make_run(tmp_path / name, {100: score})
+        with (run / "overrides.yaml").open("a") as file:
+            file.write(f"- {word}\n")
+    assert say(capsys, "status", str(tmp_path))[1][8:] == [
+        f"best on CartPole-v1 env.kwargs.size=3: 2.000, ppo: {tmp_path}/b",
+        f"best on CartPole-v1 env.kwargs.size=5: 4.000, ppo: {tmp_path}/d",
+        f"best on CartPole-v1: 6.000, ppo: {tmp_path}/g",
+    ]
+
+
 def test_status_names_what_differs_and_the_best_run_of_each_environment(tmp_path: Path, capsys: Any) -> None:
     grid = tmp_path / "grid"
     for seed in range(2):
@@ -62,6 +82,9 @@ def test_status_names_what_differs_and_the_best_run_of_each_environment(tmp_path
     assert rows["ppo1"][-4:-1] == ["ppo", "CartPole-v1", "seed=1"]
     assert rows["sac1"][-5:-1] == ["sac", "CartPole-v1", "seed=1", "algo.gamma=0.9"]
     assert out[6:] == [f"best on CartPole-v1: 4.000, ppo: {grid}/ppo1"], "no line about the only run of Pendulum"
+    make_run(grid / "equal", {100: 4.0}, algo="sac", seed=1)
+    line = f"best on CartPole-v1: 4.000, sac: {grid}/equal, the first of 2 equal ones"
+    assert say(capsys, "status", str(grid))[1][-1] == line
     same = say(capsys, "status", str(grid / "ppo0"))[1]
     assert len(same) == 2 and "seed" not in same[1], "a setting of all runs is not shown"
 

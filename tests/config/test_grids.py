@@ -93,7 +93,7 @@ def test_jobs_that_are_typed_twice_run_twice() -> None:
 
 
 def test_algorithm_has_choices_of_its_own() -> None:
-    ppo, sac = grid("network=mlp", "ppo.network=cnn", "sac.algo.buffer=prioritized", "ppo.preset=none")
+    ppo, sac = grid("network=mlp", "ppo.network=cnn", "sac.algo.buffer=prioritized", "+ppo.preset=none")
     assert (ppo.values["network"]["name"], sac.values["network"]["name"]) == ("cnn", "mlp")
     assert sac.values["algo"]["buffer"]["name"] == "prioritized"
     assert (ppo.values["preset"], sac.values["preset"]) == (None, "sac-Pendulum")

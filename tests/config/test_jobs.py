@@ -104,6 +104,10 @@ def test_total_steps_is_short_for_trainer_total_steps():
 
 def test_plus_signs_are_harmless_on_known_keys():
     assert values("++algo.gamma=0.5", "+seed=3")["algo"]["gamma"] == 0.5
+    words = ("+algo=ppo", "++env=CartPole", "+network=mlp")
+    for sign in ("", "+", "++"):
+        found = values(*words, f"{sign}preset=none", alone=True)
+        assert (found["preset"], found["network"]["name"]) == (None, "mlp")
 
 
 def test_interpolations_between_keys_are_resolved():

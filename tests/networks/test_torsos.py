@@ -137,7 +137,7 @@ def test_cnn_names_the_kernels_that_small_images_need() -> None:
         ConfigError, match=r"\[64, 3, 1\]\]: need images of 36 .* has Box.*; set smaller kernels"
     ) as refused:
         torso("cnn", [space])
-    assert SMALL_KERNELS in str(refused.value) and SMALL_KERNELS in [*overlooked(small)][0]
+    assert SMALL_KERNELS in str(refused.value) and SMALL_KERNELS in next(iter(overlooked(small)))
     assert torso("cnn", [space], convolutions=yaml.safe_load(SMALL_KERNELS.partition("=")[2]))
 
 

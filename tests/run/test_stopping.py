@@ -109,13 +109,14 @@ def test_a_paused_run_adds_no_row_and_goes_on_as_if_it_had_not_paused(tmp_path: 
     whole = rlrun.train(*WORDS, run_dir=str(tmp_path / "whole"))
     run = rlrun.train(*WORDS, "trainer.stop_at=40", run_dir=str(tmp_path / "run"))
     assert (run.summary["status"], run.summary["step"]) == ("paused", 48)  # the first tick at or after step 40
+    assert run.summary["stop_reason"] == "trainer.stop_at=40 pauses it until `rlrun resume`"
     assert [row["step"] for row in run.rows] == [16, 32, 48]
     run.resume(**{"trainer.stop_at": 70})
     assert (run.summary["status"], run.summary["step"]) == ("paused", 80)
     run.resume(**{"trainer.stop_at": 70})  # it is there already
     assert (run.summary["status"], run.summary["step"]) == ("paused", 80)
     run.resume()
-    assert (run.summary["status"], run.summary["step"]) == ("done", 160)
+    assert (run.summary["status"], run.summary["step"]) == ("done", 160) and "stop_reason" not in run.summary
     digests = [Store(path).load().digest for path in (whole.path, run.path)]
     assert digests[0] == digests[1], "schedules end at total_steps"
     assert [row["step"] for row in run.rows] == [row["step"] for row in whole.rows]

@@ -41,6 +41,7 @@ ELSEWHERE = (
     "resume",
     "submit",
 )  # in other columns, or of no effect
+TASK = ("env.kwargs", "env.eval_kwargs", "env.wrappers")  # settings with which an environment is another task
 LONGEST = 60  # letters of the settings of a run
 SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # folder name of a snapshot
 RECENT = 10  # number of last log rows from which the current speed is computed
@@ -64,7 +65,7 @@ def status(words: Sequence[str]) -> int:
     if runs:
         keys = _differing(runs)
         print_columns([HEADINGS, *(_row(run, keys) for run in runs)])
-        for line in _best(runs):
+        for line in _best(runs, keys):
             print(printable(line))
     for run in runs:
         for fault in run.faults:
@@ -84,19 +85,25 @@ def _differing(runs: Sequence["StoredRun"]) -> set[str]:
     return {key for key, typed in values.items() if len(typed) < len(runs) or len({*typed}) > 1}
 
 
-def _best(runs: Sequence["StoredRun"]) -> Iterator[str]:
-    """Yields for each environment of several evaluated runs which of them has the best evaluation."""
+def _best(runs: Sequence["StoredRun"], keys: Set[str]) -> Iterator[str]:
+    """Yields for each environment of several evaluated runs which of them has the best evaluation.
+
+    keys: the settings that differ. Runs with other arguments or wrappers of the environment are not compared.
+    """
     from rlrun.telemetry.formatting import number
 
     by_env: dict[str, list[tuple[float, StoredRun]]] = {}
     for run in runs:
         score = run.most(SCORE)
         if score is not None:
-            by_env.setdefault(run.env, []).append((score, run))
+            words = [f"{key}={value}" for key, value in run.typed.items() if key in keys and key.startswith(TASK)]
+            by_env.setdefault(" ".join([run.env, *words]), []).append((score, run))
     for env, rivals in by_env.items():
         if len(rivals) > 1:
             score, best = max(rivals, key=lambda one: one[0])
-            yield f"best on {env}: {number(score)}, {best.algo}: {best.path}"
+            equal = sum(rival == score for rival, _ in rivals)
+            first = f", the first of {equal} equal ones" if equal > 1 else ""
+            yield f"best on {env}: {number(score)}, {best.algo}: {best.path}{first}"
 
 
 def _row(run: "StoredRun", keys: Set[str]) -> tuple[str, ...]:

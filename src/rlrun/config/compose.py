@@ -113,8 +113,10 @@ class Word:
         """The word in Hydra's form: a setting becomes `++key=value`, which may also add a key."""
         if self.is_part:
             return choice(self.key, self.raw)
-        if self.is_group or self.is_hydra or self.is_deletion:
+        if self.is_hydra or self.is_deletion:
             return self.text
+        if self.is_group:
+            return f"{self.key}={self.raw}"
         return f"++{self.key}={self.raw}"
 
 

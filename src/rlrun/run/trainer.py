@@ -16,7 +16,7 @@ from rlrun.core.interruptible import CompilationInterruptedError
 from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
-from rlrun.errors import RunError, SnapshotError
+from rlrun.errors import PROGRAM, RunError, SnapshotError
 from rlrun.operating_system import resident_mb
 from rlrun.run.counts import Count, Counts
 from rlrun.run.evaluation import EvaluationInterruptedError
@@ -148,6 +148,7 @@ class Trainer:
             if self.stop_reason is not None and not ends:  # `on_snapshot` of a callback has just ended the run
                 self.snapshot([step_name(loop.steps)])
         if self.stop_reason is None and not self.is_complete(now):
+            self.stop_reason = f"trainer.stop_at={cfg.stop_at:,} pauses it until `{PROGRAM} resume`"
             return "paused"
         if self.stop_reason is None and now.steps < cfg.total_steps:
             self.stop_reason = f"it made {now.updates:,} updates"
