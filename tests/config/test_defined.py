@@ -72,6 +72,12 @@ def test_algorithm_of_a_cell_has_the_settings_and_the_preset_of_its_base(tmp_pat
     assert type(run.load().agent).__name__ == "SPO"
 
 
+def test_folder_without_yaml_is_refused_beside_an_algorithm_of_a_cell(tmp_path: Path) -> None:
+    spo()
+    with pytest.raises(ConfigError, match=r"^--config-dir: .* has no YAML file"):
+        composed("algo=nbspo", *SMALL, f"--config-dir={tmp_path}")
+
+
 def test_run_of_an_algorithm_of_a_cell_is_refused_elsewhere_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -195,13 +195,20 @@ def test_preset_of_the_users_folder_is_found_for_an_environment_in_a_file(tmp_pa
         jobs(["algo=ppo", f"{env}Mine", f"--config-dir={tmp_path}"])
 
 
-def test_show_and_list_read_the_users_folder(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "preset").mkdir()
-    (tmp_path / "preset/ppo-Blackjack-v1.yaml").write_text("# PPO plays cards.\nalgo: {gamma: 0.5}\n")
-    folder = ["--config-dir", str(tmp_path)]
-    assert main(["show", "algo=ppo", "env=Blackjack-v1", *folder]) == 0
-    (gamma,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("algo.gamma")]
-    assert gamma[1] == "0.5" and gamma[2].endswith("preset/ppo-Blackjack-v1.yaml")
+def test_show_and_list_read_the_users_folder(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    (tmp_path / "mine/conf/preset").mkdir(parents=True)
+    (tmp_path / "mine/conf/preset/ppo-Blackjack-v1.yaml").write_text("# PPO plays cards.\nalgo: {gamma: 0.5}\n")
+    folder = ["--config-dir", str(tmp_path / "mine/conf")]
+    preset = "conf/preset/ppo-Blackjack-v1.yaml"
+    for here, path in (("", f"mine/{preset}"), ("mine", preset), ("mine/conf/preset", "ppo-Blackjack-v1.yaml")):
+        monkeypatch.chdir(tmp_path / here)
+        assert main(["show", "algo=ppo", "env=Blackjack-v1", *folder]) == 0
+        (gamma,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("algo.gamma")]
+        assert gamma[1:3] == ["0.5", path]
+    assert sources.label(tmp_path / "mine/conf/x.yaml") == str(tmp_path / "mine/conf/x.yaml")
+    (tmp_path / "mine/__init__.py").touch()
+    assert sources.label(tmp_path / "mine/conf/x.yaml") == "mine/conf/x.yaml"
+    assert sources.label(sources.CONF / "algo/sac.yaml") == "conf/algo/sac.yaml"
     assert main(["list", "preset", *folder]) == 0
     assert "PPO plays cards." in capsys.readouterr().out
     assert main(["show", "algo=ppo", "--config-dir"]) == 2
@@ -215,7 +222,7 @@ def test_run_says_at_its_start_that_its_preset_is_the_users(tmp_path: Path, caps
     folder = ["--config-dir", str(tmp_path)]
     (tmp_path / "mine.yaml").write_text("algo: {gamma: 0.5}\n")
     for chosen, line in (
-        ("preset=icy", "preset icy (your preset/icy.yaml); preset=none trains"),
+        ("preset=icy", "preset icy (of your own); preset=none trains"),
         (f"preset={tmp_path / 'mine.yaml'}", "mine.yaml; preset=none trains"),
     ):
         run = tmp_path / f"{len(line)}"

@@ -209,6 +209,10 @@ def test_environments_of_a_run_are_drawn_or_refused_in_one_line(tmp_path: Path) 
     env: Any = run.make_env(render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().ndim == 3
+    of_snapshot = rlrun.Run(run.path / "snapshots/step_000000024").make_env()
+    assert of_snapshot.reset(seed=0)[0].tolist() == env.reset(seed=0)[0].tolist()
+    with pytest.raises(ConfigError, match=r"other: no such snapshot$"):
+        rlrun.Run(run.path / "snapshots/other").make_env()
     with pytest.raises(ConfigError, match=r"^num_envs=0: must be a whole number"):
         run.make_env(num_envs=0)
     with pytest.raises(ConfigError, match="render_mode=nonsense: CartPole-v1 has no such render mode"):

@@ -99,7 +99,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
             faults.append(f"{CONFIG_DIR}: no folder {str(folder)!r}")
         elif misplaced := [*_misplaced(folder)]:
             faults += misplaced
-        elif not any(options(group, [folder]) for group in groups([CONF])):
+        elif not any(_options_in(folder, group) for group in groups([CONF])):
             faults.append(f"{CONFIG_DIR}: {str(folder)!r} has no YAML file in a folder named {', '.join(_homes())}")
         found.append(folder.absolute())
     if faults:
@@ -346,20 +346,20 @@ def _parsed(text: str) -> Any:
 
 
 def label(file: Path) -> str:
-    """Returns the path of a file as messages show it, such as `conf/algo/sac.yaml`.
+    """Returns the path of a file as messages show it: such as `conf/algo/sac.yaml` for a file of rlrun.
 
-    The path of a file of a plug-in begins with the folder that holds `conf`.
+    A file of the user has a path that opens from the current folder. That of an installed package begins with the
+    folder of the package.
     """
-    parts = file.parts
-    if "conf" not in parts:
-        path = os.path.relpath(file)
-        if path.startswith(os.pardir):
-            return str(file)
+    if file.is_relative_to(CONF):
+        return str("conf" / file.relative_to(CONF))
+    path = os.path.relpath(file)
+    if not path.startswith(os.pardir):
         return path
-    start = len(parts) - 1 - parts[::-1].index("conf")
-    if start > 0 and not file.is_relative_to(CONF):
-        start -= 1
-    return "/".join(parts[start:])
+    for folder in file.parents:
+        if folder.name == "conf" and (folder.parent / "__init__.py").is_file():
+            return str(file.relative_to(folder.parent.parent))
+    return os.path.abspath(file)
 
 
 class Notes(NamedTuple):

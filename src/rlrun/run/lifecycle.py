@@ -398,7 +398,7 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
     if config.preset is not None:
         place = ""
         if not is_preset_path(config.preset) and not is_preset(config.preset):
-            place = f" (your preset/{config.preset}.yaml)"
+            place = " (of your own)"
         yield f"preset {config.preset}{place}; preset=none trains with the defaults of the algorithm"
     if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
         yield f"a resume of this run will be {loop.env.exactness}"

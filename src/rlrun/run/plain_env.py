@@ -14,6 +14,7 @@ from rlrun.errors import ConfigError
 from rlrun.run.assemble import eval_env_config
 from rlrun.run.data import check_stored_data
 from rlrun.run.trained import built_from, check_unchanged, eval_config, stored_config
+from rlrun.run.weights import locate
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store
 from rlrun.types import Info
@@ -70,11 +71,12 @@ def vector_env(one: Recipe, num_envs: int | None) -> VectorEnv:
 
 
 def stored_env(path: Path, num_envs: int | None, render_mode: str | None) -> gym.Env | VectorEnv:
-    """Returns environments of a stored run, which may be untrusted, as `make_env` does."""
+    """Returns environments of a stored run or snapshot, which may be untrusted, as `make_env` does."""
+    path, name = locate(path)
     config = stored_config(path)
     store = Store(path)
-    if store.names():
-        check_unchanged(path, store.load(store.preferred()))
+    if name is not None or store.names():
+        check_unchanged(path, store.load(name or store.preferred()))
     check_stored_data(config, RunDir.meta_of(path).get("data"), "evaluate")
     words = {}
     if render_mode is not None:
