@@ -143,9 +143,16 @@ class Run:
         with trained.passed_again(self.path, env):
             return stored_replay(self.path)
 
-    def evaluate(self, episodes: int = 10, **options: Any) -> "Evaluation":
+    def evaluate(
+        self,
+        episodes: int = 10,
+        seed: int | None = None,
+        explore: bool = False,
+        env: object = None,
+        plugins: tuple[str, ...] = (),
+    ) -> "Evaluation":
         """Evaluates the run, as `rlrun.evaluate` does."""
-        return evaluate(self.path, episodes, **options)
+        return evaluate(self.path, episodes, seed, explore, env, plugins)
 
 
 def runs(*words: str, folder: str | Path = "runs") -> list[Run]:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_runs import make_run
+from made_runs import config, make_run
 
-from rlrun.report.compare import BASELINE, compare, differences, joined, method, rivals
-from rlrun.report.runs import read
+from rlrun.cli.report import build
+from rlrun.report.compare import BASELINE, compare, differences, environments, joined, method, rivals
+from rlrun.report.runs import StoredRun, read
 from rlrun.report.tables import at_steps, chances
 
 
@@ -33,6 +34,55 @@ def test_by_a_key_of_the_config(tmp_path: Path) -> None:
     assert compare(runs, by=["algo.gamma"]).methods == ["cem, gamma=-", "ppo, gamma=0.9", "ppo, gamma=0.99"]
     assert method(runs[0], ["algo.gamma", "seed"]) == "ppo, gamma=0.9, seed=0"
     assert differences([run for run in runs if run.algo == "ppo"]) == [("algo.gamma", ["0.9", "0.99"])]
+
+
+def stored(path: Path, env: str, **kwargs: object) -> StoredRun:
+    values = config(env=env)
+    values["env"]["kwargs"] = kwargs
+    return StoredRun(path, values, {}, {}, {}, [], [])
+
+
+def test_environments_are_named_by_their_class_and_the_arguments_that_differ(tmp_path: Path) -> None:
+    runs = [
+        stored(tmp_path / "a", "./grip.py:Grip", size=3, fast=True),
+        stored(tmp_path / "b", "./grip.py:Grip", size=5, fast=True),
+        stored(tmp_path / "c", "./grip.py:Grip", size=5, fast=True, deep={"er": 1}),
+        stored(tmp_path / "d", "./other/two.py:Two"),
+        stored(tmp_path / "e", "./more/two.py:Two"),
+        stored(tmp_path / "f", "module:Own-v1"),
+    ]
+    last = ["./other/two.py:Two", "./more/two.py:Two", "module:Own-v1"]
+    assert [*environments(runs).values()] == ["Grip size=3 er=-", "Grip size=5 er=-", "Grip size=5 er=1", *last]
+    assert [*environments(runs, ["env.kwargs.size"]).values()] == ["Grip er=-", "Grip er=-", "Grip er=1", *last]
+    assert [*environments(runs, ["env.kwargs"]).values()] == ["Grip"] * 3 + last
+
+
+def test_a_baseline_in_an_environment_with_other_arguments_is_not_compared(tmp_path: Path) -> None:
+    for name, size in (("one", 3), ("two", 5)):
+        file = make_run(tmp_path / name, {100: 1.0}) / "config.yaml"
+        file.write_text(file.read_text().replace("kwargs: {}", f"kwargs: {{size: {size}}}"))
+    made = build([str(tmp_path / "one")], {"baseline": str(tmp_path / "two")}, "")
+    assert [*made.comparison.cells] == [("ppo", "CartPole-v1 size=3"), ("ppo (baseline)", "CartPole-v1 size=5")]
+
+
+def test_profile_covers_the_final_scores(tmp_path: Path) -> None:
+    for seed, last in enumerate([90.0, 95.0, 98.0]):
+        make_run(tmp_path / f"{seed}", {50: 0.0, 80: 100.0, 100: last}, seed=seed)
+    found = compare(read([tmp_path])[0])
+    assert (found.thresholds[0], found.thresholds[-1]) == pytest.approx((0.895, 0.985))
+    values, _, _ = found.profiles["ppo"]
+    assert (values[0], values[-1]) == (1, 0)
+
+
+def test_other_metrics_are_over_the_runs_that_count(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {50: 2.0, 100: 4.0}, seed=0)
+    make_run(tmp_path / "b", {50: 9.0}, status="failed", seed=1)
+    make_run(tmp_path / "c", {50: 2.0, 100: 4.0}, algo="sac")
+    metrics = tmp_path / "c/metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("train/return_mean", "train/other"))
+    found = compare(read([tmp_path])[0]).of_metric("train/return_mean")
+    assert [*found.cells] == [("ppo", "CartPole-v1")] and found.methods == ["ppo", "sac"]
+    assert found.cells["ppo", "CartPole-v1"].curves.tolist() == [[1.0, 2.0]]
 
 
 def test_compare_interpolates_between_differing_steps(tmp_path: Path) -> None:

@@ -95,13 +95,15 @@ def test_readings_are_the_curves_and_cannot_end_their_element(written: tuple[Pat
     assert not set("<>&'") & set(data)
     found = json.loads(data)
     assert found["methods"] == ["algo0", "algo1"]
-    assert [panel["label"] for panel in found["panels"]] == ["environment steps"] * 2 + ["normalised score x"]
+    assert [panel["label"] for panel in found["panels"]] == ["environment steps"] * 4 + ["normalised score x"]
     place, steps, centre, low, high = found["panels"][1]["curves"][1]
     curve = [row for row in table(written[0], "curves") if (row["env"], row["method"]) == ("Env1-v0", "algo1")]
     assert (place, steps) == (1, [int(row["step"]) for row in curve])
     for values, key in ((centre, "iqm"), (low, "iqm_low"), (high, "iqm_high")):
         assert values == pytest.approx([float(row[key]) for row in curve], rel=1e-5)
-    assert text.count("data-reading=") == 3
+    assert text.count("data-reading=") == 5
+    _, steps, centre, low, _ = found["panels"][2]["curves"][0]
+    assert steps == [*range(9, 100, 10)] and len(centre) == 10 and {*low} == {None}, "training return, no interval"
 
 
 def test_each_method_can_be_hidden(written: tuple[Path, str]) -> None:
@@ -112,7 +114,7 @@ def test_each_method_can_be_hidden(written: tuple[Path, str]) -> None:
         kinds = set(re.findall(rf'class="(\w+) (?:c{place} )?m{place}"', body))
         assert kinds >= {"band", "single", "mean", "line", "point", "bar", "runs", "name"}
     looks = re.findall(r'<figure class="([^"]*)">', body)
-    assert looks == ["methods table", "methods", "methods table", "methods", "table"], "not pairs of methods"
+    assert looks == ["methods table", "methods", "methods", "methods table", "methods", "table"], "not pairs of methods"
     assert re.search(r"<title>algo1: [\d.]+ \([\d.]+ to [\d.]+\)</title>", body)
 
 
@@ -175,7 +177,7 @@ def test_tables_hold_the_numbers_of_the_runs(written: tuple[Path, str], tmp_path
     assert float(curve[-1]["iqm"]) == pytest.approx(float(iqm(final)))
     assert len(table(folder, "runs")) == 17
     assert "resumable at 50 of 100 steps" in text and "an empty folder" in text
-    pictures = {"overview", "curves", "final", "profile", "improvement"}
+    pictures = {"overview", "curves", "training", "final", "profile", "improvement"}
     assert {path.stem for path in folder.glob("*.png")} == pictures
 
 
@@ -189,7 +191,7 @@ def test_every_run_has_its_arguments_of_the_environment_and_its_success_rate(tmp
                 file.write('{"step": 101, "wall_s": 11.0, "eval/success_rate": 0.75}\n')
     build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
-    assert "grip.py:Grip {radius: 0.2}" in text and "success rate" in text
+    assert ">Grip {radius: 0.2}<" in text and "success rate" in text
     rows = {row["env"]: row["success_rate"] for row in table(tmp_path / "out", "runs")}
     assert rows == {"./envs/grip.py:Grip": "0.75", "CartPole-v1": ""}
 
@@ -201,7 +203,9 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     Sound(text)
     assert "too few runs" in text and ">nan<" not in text and 'class="mean' not in text
     assert ">steps/s</th>" in text and ">GPU</th>" not in text, "a column without values"
-    assert {path.stem for path in (tmp_path / "one").glob("*.png")} == {"curves", "final"}
+    assert {path.stem for path in (tmp_path / "one").glob("*.png")} == {"curves", "training", "final"}
+    build([str(tmp_path / "a")], {"score": "train/return_mean"}, "").write(tmp_path / "two")
+    assert {path.stem for path in (tmp_path / "two").glob("*.png")} == {"curves", "final"}
     make_run(tmp_path / "b" / "run", {}, status=None)
     build([str(tmp_path / "b")], {}, "").write(tmp_path / "none")
     text = (tmp_path / "none" / "index.html").read_text()

@@ -22,9 +22,10 @@ HELP = f"""\
 usage: {USAGE}
        rlrun report SWEEP [out=SWEEP]
 
-Groups all runs at or below PATHS by algorithm and environment, and writes OUT/index.html: learning curves, final and
-best scores, performance profiles, probabilities of improvement, time and memory, differing configs, and skipped
-folders. Symbolic links are followed only if PATHS names them.
+Groups all runs at or below PATHS by algorithm and environment, and by arguments of the environment that differ. Writes
+OUT/index.html: learning curves, training returns and losses, final and best scores, performance profiles, probabilities
+of improvement, time and memory, differing configs, and skipped folders. Symbolic links are followed only if PATHS names
+them.
 
 If PATHS is the folder of a sweep, writes OUT/report.html: winners, history, rungs, importances, slices, parallel
 coordinates, score against time, failures, and every trial.
@@ -122,7 +123,7 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
     Raises ConfigError if there are no runs to report, or if no run has a key that the user names.
     """
     from rlrun.dotted import ABSENT, lookup
-    from rlrun.report.compare import BASELINE, SCORE, compare, joined
+    from rlrun.report.compare import BASELINE, SCORE, compare, environments, joined
     from rlrun.report.page import Report
 
     by = _names(given.get("by", ""))
@@ -144,7 +145,8 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
     runs = [run for run in runs if run.path.resolve() not in baseline_paths]
     if not runs:
         raise ConfigError(f"baseline={given['baseline']}: contains all runs, so none is left to compare with it")
-    comparison = joined(compare(runs, by, score), compare(baseline, by, score, BASELINE))
+    envs = environments([*runs, *baseline], by)
+    comparison = joined(compare(runs, by, score, envs=envs), compare(baseline, by, score, BASELINE, envs))
     steps = _whole(given.get("steps", "")) or []
     return Report(comparison, [*runs, *baseline], [*skipped, *baseline_skipped], score, by, steps, command)
 

@@ -1,10 +1,10 @@
 """Compares methods on environments: selects the runs that count, the steps of comparison, and computes the scores.
 
-A method is an algorithm, or a variant of it by the config keys `by`. A cell holds the runs of one method on one
-environment.
+A method is an algorithm, or a variant of it by the config keys `by`. An environment is an id with the arguments in
+which runs differ. A cell holds the runs of one method on one environment.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations, product
@@ -28,7 +28,7 @@ POINTS = 120  # maximum number of points of a curve
 FEWEST = 12  # the maximum that `POINTS` is lowered to in the largest reports
 SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # suffix of the names of methods in the baseline
-THRESHOLDS = np.linspace(0, 1, 101)  # normalised scores at which performance profiles are computed
+THRESHOLDS = 101  # number of normalised scores at which performance profiles are computed
 LAST_EXACT_STEP = 2**53  # later steps are not exact as floats
 OWN = ("algo.name", "name", "run_dir", "plugins", "resume")  # keys that differ between methods anyway
 Profile = tuple[Array, Array, Array]
@@ -207,13 +207,33 @@ class Comparison:
         return xs, ys
 
     @cached_property
+    def thresholds(self) -> Array:
+        """The normalised scores at which performance profiles are computed: from below the lowest final score to above
+        the highest."""
+        scores = np.hstack([values for name in self.methods for values in self.strata(name)])
+        low, high = float(np.min(scores)), float(np.max(scores))
+        space = max(0.05 * (high - low), 0.005)
+        return np.linspace(max(0.0, low - space), min(1.0, high + space), THRESHOLDS)
+
+    @cached_property
     def profiles(self) -> dict[str, Profile]:
-        """The performance profile of each method at `THRESHOLDS`, with both ends of its interval."""
+        """The performance profile of each method at `thresholds`, with both ends of its interval."""
         found = {}
         for name in self.methods:
             strata = self.strata(name)
-            found[name] = (profile(strata, THRESHOLDS), *profile_interval(strata, THRESHOLDS))
+            found[name] = (profile(strata, self.thresholds), *profile_interval(strata, self.thresholds))
         return found
+
+    def of_metric(self, key: str) -> "Comparison":
+        """Returns the cells of another metric of the log rows, over the runs that count here; none without values."""
+        cells = []
+        for cell in self:
+            found = [series for one in cell.counted if (series := series_of(one.run, key)) is not None]
+            if found:
+                cells.append(Cell(cell.method, cell.env, found, _overlapping(found), {}, cell.points))
+        other = Comparison(cells, {})
+        other.methods = self.methods
+        return other
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -230,20 +250,30 @@ class Comparison:
         return sorted(found, key=lambda pair: -pair[2])
 
 
-def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCORE, suffix: str = "") -> Comparison:
-    """Groups runs by algorithm, the config keys `by`, and environment. suffix: appended to the names of methods."""
+def compare(
+    runs: Sequence[StoredRun],
+    by: Sequence[str] = (),
+    score: str = SCORE,
+    suffix: str = "",
+    envs: Mapping[Path, str] | None = None,
+) -> Comparison:
+    """Groups runs by algorithm, the config keys `by`, and environment. suffix: appended to the names of methods.
+
+    envs: the name of the environment of each run, by folder; None: `environments` of these runs.
+    """
+    envs = envs or environments(runs, by)
     groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in sorted(runs, key=lambda run: (run.algo, str(run.path))):
-        groups.setdefault((method(run, by) + suffix, run.env), []).append(run)
+        groups.setdefault((method(run, by) + suffix, envs[run.path]), []).append(run)
     without_score: dict[Path, str] = {}
     cells = []
     total = len(groups)
     for (name, env), members in groups.items():
         series = []
         for run in members:
-            pairs = [(row["step"], row[score]) for row in run.rows if score in row and row["step"] <= LAST_EXACT_STEP]
-            if pairs:
-                series.append(Series(run, *np.array(pairs, float).T))
+            found = series_of(run, score)
+            if found is not None:
+                series.append(found)
             elif run.rows:
                 without_score[run.path] = f"no {score} yet"
             else:
@@ -253,6 +283,57 @@ def compare(runs: Iterable[StoredRun], by: Sequence[str] = (), score: str = SCOR
             points = max(FEWEST, min(POINTS, 3000 // total, 12_000 // len(counted)))
             cells.append(Cell(name, env, series, counted, uncounted, points))
     return Comparison(cells, without_score)
+
+
+def series_of(run: StoredRun, key: str) -> Series | None:
+    """Returns the values of a metric in the rows of a run, or None if no row has it."""
+    pairs = [(row["step"], row[key]) for row in run.rows if key in row and row["step"] <= LAST_EXACT_STEP]
+    if not pairs:
+        return None
+    return Series(run, *np.array(pairs, float).T)
+
+
+def environments(runs: Iterable[StoredRun], by: Sequence[str] = ()) -> dict[Path, str]:
+    """Returns the name of the environment of each run, by folder: its id, and the constructor arguments in which runs
+    with this id differ, except those of the keys `by`.
+
+    The name of a class in a file is that of the class, unless two files have such a class.
+    """
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(run.env, []).append(run)
+    shorts = [class_of(id) for id in groups]
+    names = {}
+    for id, members in groups.items():
+        name = class_of(id)
+        if shorts.count(name) > 1:
+            name = id
+        separate = [key for key, values in all_values(members).items() if len(values) > 1 and _is_argument(key, by)]
+        for run in members:
+            names[run.path] = " ".join([name, *(_shown(key, run) for key in separate)])
+    return names
+
+
+def class_of(id: str) -> str:
+    """Returns the name of an environment: of the class, if the id names a class in a file, or else the id."""
+    file, _, name = id.rpartition(":")
+    if file.endswith(".py"):
+        return name
+    return id
+
+
+def _is_argument(key: str, by: Sequence[str]) -> bool:
+    """Returns whether a key is an argument of the environment that is not in `by`, not even as a part of a section."""
+    return key.startswith("env.kwargs.") and not any(f"{key}.".startswith(f"{one}.") for one in by)
+
+
+def _shown(key: str, run: StoredRun) -> str:
+    """Returns the last part of a key with its value, such as `size=3`, or `size=-` for a run without it."""
+    value = dotted.lookup(key, run.config)
+    shown = "-"
+    if value is not dotted.ABSENT:
+        shown = dotted.show(value)
+    return f"{key.rpartition('.')[2]}={shown}"
 
 
 def rivals(comparison: Comparison) -> list[tuple[str, str]]:
@@ -280,14 +361,7 @@ def joined(one: Comparison, other: Comparison) -> Comparison:
 
 def method(run: StoredRun, by: Sequence[str] = ()) -> str:
     """Returns the name of a run's method: `sac`, or `sac, gamma=0.9` if `by` holds `algo.gamma`."""
-    parts = [run.algo]
-    for key in by:
-        value = dotted.lookup(key, run.config)
-        shown = "-"
-        if value is not dotted.ABSENT:
-            shown = dotted.show(value)
-        parts.append(f"{key.rpartition('.')[2]}={shown}")
-    return ", ".join(parts)
+    return ", ".join([run.algo, *(_shown(key, run) for key in by)])
 
 
 def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:

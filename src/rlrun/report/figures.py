@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlrun.report.compare import THRESHOLDS, Cell, Comparison
+from rlrun.report.compare import Cell, Comparison
 from rlrun.report.names import printable, shortened
 from rlrun.report.statistics import Array, interval, iqm, mean
 
@@ -19,6 +19,7 @@ COLOURS = ("#0068b0", "#c8500a", "#00805a", "#a8478b", "#8a6d00", "#4a4fb5", "#5
 DASHES = ((), (8, 3), (2, 2), (8, 3, 2, 3), (14, 4), (4, 2), (9, 2, 2, 2, 2, 2))  # lengths of dashes and gaps, pixels
 MARKERS = "osD^vPX*<>"
 LINES = 400  # maximum number of runs for which the curves of single runs are drawn
+TRAINING = ("train/return_mean", "loss/actor", "loss/critic", "loss/entropy")  # metrics with small curves
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 PAIRS = 21  # maximum number of pairs of methods in the picture of improvements; the table has all pairs
 
@@ -101,6 +102,8 @@ def draw(comparison: Comparison, score: str) -> Iterator[Picture]:
         yield Picture("overview", "Normalised final scores", _overview(comparison), "normalised score")
     words = score.replace("/", " ").replace("_", " ")
     yield Picture("curves", "Learning curves", _curves(comparison), "environment steps", words)
+    if training := [*_training(comparison, score)]:
+        yield Picture("training", "Training", training, "environment steps")
     yield Picture("final", "Final score of every run", _final(comparison), "final score")
     if any(len(cell.counted) > 1 for cell in comparison):
         panels = [_profiles(comparison)]
@@ -144,6 +147,27 @@ def _curves(comparison: Comparison) -> list[Panel]:
     return panels
 
 
+def _training(comparison: Comparison, score: str) -> Iterator[Panel]:
+    """Yields a panel for each metric of `TRAINING` in each environment, with the interquartile mean of each method.
+
+    score: the metric that has curves already.
+    """
+    metrics = {key: comparison.of_metric(key) for key in TRAINING if key != score}
+    for env in comparison.envs:
+        for key, metric in metrics.items():
+            marks = []
+            for cell in metric.on(env):
+                index = comparison.methods.index(cell.method)
+                unknown = np.full(len(cell.grid), np.nan)  # without an interval
+                marks.append(Mark(LINE, index, cell.grid, cell.centre, (unknown, unknown)))
+                marks.append(Mark(POINT, index, cell.grid[-1:], cell.centre[-1:]))
+            if marks:
+                title = key
+                if len(comparison.envs) > 1:
+                    title = f"{key}, {env}"
+                yield _plane(title, marks)
+
+
 def _curve(index: int, x: Array, y: Array, low: Array, high: Array) -> list[Mark]:
     """Returns a line and its interval: a band, or a bar if the line has only one point. A NaN interval is left out."""
     line = Mark(LINE, index, x, y, (low, high))
@@ -179,8 +203,8 @@ def _final(comparison: Comparison) -> list[Panel]:
 def _profiles(comparison: Comparison) -> Panel:
     marks = []
     for index, name in enumerate(comparison.methods):
-        marks += _curve(index, THRESHOLDS, *comparison.profiles[name])
-    return Panel("", in_order(marks), axis([0, 1], margin=0.0), axis([0, 1], margin=0.02))
+        marks += _curve(index, comparison.thresholds, *comparison.profiles[name])
+    return Panel("", in_order(marks), axis(comparison.thresholds, margin=0.0), axis([0, 1], margin=0.02))
 
 
 def _improvements(comparison: Comparison) -> Panel:

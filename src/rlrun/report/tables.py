@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlrun import dotted
-from rlrun.report.compare import THRESHOLDS, Cell, Comparison, method
+from rlrun.report.compare import Cell, Comparison, class_of, method
 from rlrun.report.names import printable, shortened
 from rlrun.report.runs import StoredRun
 from rlrun.report.statistics import iqm
@@ -118,7 +118,7 @@ def profiles(comparison: Comparison) -> ReportTable:
     """Returns the table of performance profiles, which is only written as a CSV file."""
     raw: Rows = []
     for name in comparison.methods:
-        columns = (THRESHOLDS, *comparison.profiles[name])
+        columns = (comparison.thresholds, *comparison.profiles[name])
         for row in zip(*columns, strict=True):
             raw.append([name, *map(float, row)])
     return ReportTable("profile", "", ("method", "score", "fraction_above", "low", "high"), raw)
@@ -263,10 +263,8 @@ def every_run(comparison: Comparison, runs: Sequence[StoredRun], score: str, by:
 
 
 def _env_of(run: StoredRun) -> str:
-    """Returns the environment of a run without the folder of its file, and the constructor arguments of its config."""
-    name = run.env
-    if ".py:" in name:
-        name = name.rpartition("/")[2]
+    """Returns the environment of a run without its file, and the constructor arguments of its config."""
+    name = class_of(run.env)
     kwargs = dotted.lookup("env.kwargs", run.config)
     if isinstance(kwargs, dict) and kwargs:
         name += f" {dotted.show(kwargs)}"
