@@ -125,7 +125,7 @@ def test_preset_of_a_family_is_that_of_all_its_environments(tmp_path: Path) -> N
     (tmp_path / "mine.py").write_text(CLASS.replace("actor_critic.sac import SAC", "value.dqn import DQN as SAC"))
 
     def preset(algo: str, env: str) -> object:
-        [job] = jobs([f"algo={algo}", f"env={env}"], config_dirs=[str(tmp_path)])
+        [job] = jobs([f"algo={algo}", f"env={env}", f"--config-dir={tmp_path}"])
         return job.values["preset"]
 
     assert {preset("dqn", env) for env in ("Pong", "ALE/Breakout-v5", "Mine")} == {"dqn-atari"}
