@@ -74,6 +74,7 @@ class Spec:
         default_factory=dict
     )  # what environments declare to report: name -> space
     time_limit: int | None = None  # steps after which an episode is cut; None: not known
+    log_info: tuple[str, ...] = ()  # the entries of infos that `Episode.infos` may have
 
     @property
     def own_rewards(self) -> int:
@@ -99,6 +100,7 @@ class Episode(NamedTuple):
     # None until an environment has reported success.
     success: float | None = None
     success_fraction: float | None = None
+    infos: dict[str, float] | None = None  # entries of the infos of the last step, by name; None without env.log_info
 
 
 Step = dict[str, "Tensor"]

@@ -90,7 +90,8 @@ def test_metrics_of_a_resumed_run_continue() -> None:
     first.measure({"regret": np.array([2.0])})
     first.add({"loss/critic": torch.tensor(1.0)})
     first.log([("x", 1.0)])
-    first.episodes.append(Episode([1.0, 2.0], 3))
+    episode = Episode([1.0, 2.0], 3, infos={"energy": 0.5})
+    first.episodes.append(episode)
     resumed.load_state_dict(first.state_dict())
     for metrics in (first, resumed):
         metrics.measure({"regret": np.array([6.0])})
@@ -100,7 +101,7 @@ def test_metrics_of_a_resumed_run_continue() -> None:
         assert metrics.drain_measures() == row
         assert numbers(metrics.drain()) == {"loss/critic": 1.5}
         assert metrics.drain_logged() == {"custom/x": 1.5, "custom/y": 3.0}
-        assert metrics.drain_episodes() == [Episode([1.0, 2.0], 3)] and not metrics.episodes
+        assert metrics.drain_episodes() == [episode] and not metrics.episodes
 
 
 @pytest.mark.parametrize("updates", [{"loss/critic": 1.0}, {"loss/critic": ["a", 1]}, ["loss/critic"]])

@@ -277,10 +277,14 @@ class Talkative(gym.Env[np.ndarray, np.ndarray]):
 @pytest.mark.parametrize("backend", ["sync", "async"])
 def test_environments_log_numbers(backend: str, tmp_path: Path) -> None:
     words = [word for word in WORDS if not word.startswith("env=")]
-    words += [f"env.backend={backend}", "env.num_envs=2", "env.log_info=[steps]", f"run_dir={tmp_path / 'run'}"]
-    run = rlrun.train(*words, env=Talkative)
+    words += [f"env.backend={backend}", "env.num_envs=2", "env.log_info=[steps]", "callbacks=[episodes]"]
+    run = rlrun.train(*words, env=Talkative, run_dir=str(tmp_path / "run"))
     assert [row["custom/steps"] for row in run.rows] == [5.5, 3.0, 8.0, 5.5]
     assert [row["custom/double"] for row in run.rows] == [11.0, 6.0, 16.0, 11.0]
+    assert [row.get("custom/steps_last_step") for row in run.rows] == [10.0, None, 10.0, 10.0]
+    header, *episodes = (run.path / "episodes.csv").read_text().splitlines()
+    assert header.split(",")[-2:] == ["return", "info_steps"]
+    assert [line.split(",")[-1] for line in episodes] == ["10.0"] * 6
 
 
 class Reset(Talkative):

@@ -12,7 +12,7 @@ from rlrun.callbacks.episodes import EpisodesFile
 from rlrun.cli import main
 from rlrun.errors import ConfigError
 from rlrun.testing import check_callback
-from rlrun.types import Episode
+from rlrun.types import Episode, Spec
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
          "network.hidden=[8]", "trainer.log_every=50", "callbacks=[episodes]"]  # fmt: skip
@@ -21,6 +21,15 @@ WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "tra
 def lines(run: Path) -> list[dict[str, str]]:
     with (run / "episodes.csv").open(newline="") as file:
         return [*csv.DictReader(file)]
+
+
+def episodes_file(folder: Path, *log_info: str) -> Any:
+    """Returns the callback in a run with one episode in its snapshot."""
+    history: Any = EpisodesFile()
+    spec = Spec(None, None, 1, log_info=log_info)
+    history.run = SimpleNamespace(path=folder, loop=SimpleNamespace(steps=20, env=SimpleNamespace(spec=spec)))
+    history.set_extra_state(1)
+    return history
 
 
 def test_episode_history_has_every_episode_once_after_a_resume(tmp_path: Path) -> None:
@@ -53,28 +62,21 @@ def test_branch_has_an_episode_history_of_its_own(tmp_path: Path, monkeypatch: p
 
 def test_episode_history_of_an_earlier_version_gets_the_new_columns(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text("episode,step,wall_s,length,return\n1,9,0.5,9,[1.0, 2.0]\n")
-    history: Any = EpisodesFile()
-    history.run = SimpleNamespace(
-        path=tmp_path, loop=SimpleNamespace(steps=20, env=SimpleNamespace(spec=SimpleNamespace(reward_dim=1)))
-    )
-    history.set_extra_state(1)
+    history = episodes_file(tmp_path, "energy", "a,b")
     history.on_start()
-    history.episode = Episode(3.0, 11, 0, True, 1.0, 0.25)
+    history.episode = Episode(3.0, 11, 0, True, 1.0, 0.25, {"a,b": 2.5})
     history.on_episode(3.0, 11)
     history.write()
     first, second = lines(tmp_path)
     assert [first["terminated"], first["success_fraction"], first["length"]] == ["", "", "9"]
     assert [second["terminated"], second["success_fraction"], second["return"]] == ["True", "0.25", "3.0"]
+    assert [[line["info_energy"], line["info_a,b"]] for line in (first, second)] == [["", ""], ["", "2.5"]]
 
 
 @pytest.mark.parametrize("line", ["1,9", "1,9,soon,9,True,,3.0"])
 def test_damaged_episode_history_is_refused_in_one_line(line: str, tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text(f"episode,step,wall_s,length,terminated,success_fraction,return\n{line}\n")
-    history: Any = EpisodesFile()
-    history.run = SimpleNamespace(
-        path=tmp_path, loop=SimpleNamespace(env=SimpleNamespace(spec=SimpleNamespace(reward_dim=1)))
-    )
-    history.set_extra_state(1)
+    history = episodes_file(tmp_path)
     with pytest.raises(ConfigError, match=r"episodes.csv: episode 1 cannot be read"):
         history.on_start()
 

@@ -230,6 +230,15 @@ def test_success_metrics_are_those_of_the_episodes_since_the_last_row() -> None:
     assert run.rows[-1]["eval/success_rate"] == 0.0, "no episode of the evaluation reported success"
 
 
+def test_rows_hold_means_over_episodes_of_the_infos_of_their_last_steps() -> None:
+    run = Run(stride=4, total_steps=8)
+    for infos in (None, {"energy": 1.0}, {"energy": 3.0, "goal": 5.0}):
+        run.metrics.episodes.append(Episode(0.0, 4, infos=infos))
+    run.run()
+    assert run.rows[-1]["custom/energy_last_step"] == 2.0
+    assert run.rows[-1]["custom/goal_last_step"] == 5.0
+
+
 def test_rows_hold_the_values_of_scheduled_environment_parameters() -> None:
     run = Run(stride=4, total_steps=8)
     run.env_parameters = lambda: {"gravity": 9.0 + run.steps}

@@ -1,7 +1,10 @@
 """The callback `episodes`, which writes the history of all training episodes."""
 
+import csv
+import io
 import os
 import time
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -13,7 +16,6 @@ from rlrun.snapshot.atomic import replace_file
 from rlrun.types import Return
 
 COLUMNS = ("episode", "step", "wall_s", "length", "terminated", "success_fraction")
-OLD_HEADER = b"episode,step,wall_s,length,return\n"
 
 
 @register("callback", "episodes")
@@ -22,8 +24,8 @@ class EpisodesFile(Callback):
 
     Its columns are the number of the episode, the step at which it ended, the seconds of training until then, its
     length, whether it terminated (else it was truncated), the fraction of its steps with success (empty until an
-    environment reports it), and its return. For reward vectors, the last columns are the components of the return:
-    return_0, return_1, ...
+    environment reports it), and its return. For reward vectors, these are the components of the return: return_0,
+    return_1, ... The last columns are the entries of `env.log_info` at its last step: info_<name>.
 
     Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
     snapshot.
@@ -36,18 +38,18 @@ class EpisodesFile(Callback):
 
     def on_start(self) -> None:
         self.path = self.run.path / "episodes.csv"
-        rewards = self.run.loop.env.spec.reward_dim
+        spec = self.run.loop.env.spec
         returns = ["return"]
-        if rewards > 1:
-            returns = [f"return_{index}" for index in range(rewards)]
-        columns = [*COLUMNS, *returns]
-        kept = [",".join(columns).encode() + b"\n"]
+        if spec.reward_dim > 1:
+            returns = [f"return_{index}" for index in range(spec.reward_dim)]
+        columns = [*COLUMNS, *returns, *(f"info_{name}" for name in spec.log_info)]
+        kept = [line(columns).encode()]
         if not self.path.exists():  # a new run, or a branch, which counts its own episodes
             self.count = 0
         if self.count:
             header, *lines = islice(files.read_lines(self.path), 1 + self.count)
-            if header == OLD_HEADER:
-                lines = [with_new_columns(line) for line in lines]
+            if header != kept[0]:
+                lines = [with_columns(columns, header, old) for old in lines]
             kept += lines
         self.started = time.monotonic()
         if len(kept) > 1:
@@ -68,10 +70,10 @@ class EpisodesFile(Callback):
         components = [episode_return] if isinstance(episode_return, float) else episode_return
         wall_s = round(time.monotonic() - self.started, 3)
         end = [self.episode.terminated, self.episode.success_fraction]
-        steps = self.run.loop.steps
-        values = [self.count, steps, wall_s, length, *end, *components]
-        cells = ["" if value is None else str(value) for value in values]
-        self.lines.append(",".join(cells) + "\n")
+        loop = self.run.loop
+        infos = self.episode.infos or {}
+        last = [infos.get(name) for name in loop.env.spec.log_info]
+        self.lines.append(line([self.count, loop.steps, wall_s, length, *end, *components, *last]))
 
     def on_row(self, row: object) -> None:
         self.write()
@@ -98,7 +100,15 @@ class EpisodesFile(Callback):
         self.count = int(state)
 
 
-def with_new_columns(line: bytes) -> bytes:
-    """Returns a line of a file without the columns `terminated` and `success_fraction`, with these columns empty."""
-    *head, returns = line.split(b",", 4)
-    return b",".join([*head, b"", b"", returns])
+def line(cells: Iterable[object]) -> str:
+    """Returns a line of the file. None is an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def with_columns(columns: list[str], header: bytes, old: bytes) -> bytes:
+    """Returns a line of a file that an earlier version has written, with the columns of this one."""
+    names, cells = csv.reader([header.decode(), old.decode()])
+    found = dict(zip(names, cells, strict=False))
+    return line(found.get(name) for name in columns).encode()

@@ -11,6 +11,7 @@ import pydantic
 import torch
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.core.accumulator import CUSTOM
 from rlrun.core.callback import Callbacks
 from rlrun.core.interruptible import CompilationInterruptedError
 from rlrun.core.logged import take_logged
@@ -277,7 +278,7 @@ class Trainer:
             values |= spread("train", scores)
             values["train/return_smooth"] = progress.returns / progress.episodes
             values["train/length_mean"] = sum(episode.length for episode in ended) / len(ended)
-            values |= components("train", returns) | self.success_metrics(ended)
+            values |= components("train", returns) | self.success_metrics(ended) | last_infos(ended)
         return values | loop.metrics.drain_measures()
 
     def success_metrics(self, ended: list[Episode]) -> dict[str, float]:
@@ -382,6 +383,15 @@ class Trainer:
         wrong = [*unknown, *(key for key in missing if key.partition(".")[0] in known)]
         if wrong:
             raise ValueError(f"the state of its callbacks does not fit: {wrong[0]}")
+
+
+def last_infos(ended: list[Episode]) -> dict[str, float]:
+    """Returns the entries of the infos of the last steps, each as its mean over the episodes that have it."""
+    found: dict[str, list[float]] = {}
+    for episode in ended:
+        for name, value in (episode.infos or {}).items():
+            found.setdefault(name, []).append(value)
+    return {f"{CUSTOM}{name}_last_step": sum(values) / len(values) for name, values in found.items()}
 
 
 def learning_rate_name(path: str) -> str:

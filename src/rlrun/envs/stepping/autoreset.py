@@ -34,6 +34,7 @@ class Infos(TypedDict, total=False):
     logged: list[tuple[str, float]]  # names and values that environments logged
     continues: np.ndarray | None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
     own_returns: dict[int, np.ndarray]  # index -> original return of an ended episode, from OwnReward
+    last_infos: dict[int, dict[str, float]]  # index -> entries of the last infos of an ended episode, from env.log_info
     reports: Mapping[str, Sequence[object] | np.ndarray] | None  # name -> a value for each row, or None
     n_steps: np.ndarray  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
     drawn_rewards: np.ndarray  # [num_envs, ...]: reward of one of these steps, drawn uniformly

@@ -103,6 +103,8 @@ class VectorPool(VectorEnv):
             infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = kept["success"]
         if "own_return" in kept:
             infos.setdefault("own_returns", {})[index] = kept["own_return"]
+        if "infos" in kept:
+            infos.setdefault("last_infos", {})[index] = kept["infos"]
         if "continues" in kept:
             infos.setdefault("continues", np.zeros(self.num_envs, bool))[index] = True
         if "logged" in kept:

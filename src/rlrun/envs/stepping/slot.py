@@ -62,6 +62,7 @@ class Kept(TypedDict, total=False):
     logged: Logged  # names and numbers that the environment logged
     # of an episode that ended:
     own_return: np.ndarray  # original return, [components], if an OwnReward wrapper computes it
+    infos: dict[str, float]  # the entries of its last infos that `env.log_info` names, if it names any
     final_obs: object  # its last observation
     continues: bool  # True if only the agent's episode ended, as with a lost life
 
@@ -139,6 +140,8 @@ class EnvSlot(gym.Wrapper):
             own_return = self._own_return(reward)
             if own_return is not None:
                 kept["own_return"] = own_return
+            if self.log_info:
+                kept["infos"] = dict(self._info_numbers(info))
             if self.absent:
                 self._report_absent()
         if self.episode is not None:

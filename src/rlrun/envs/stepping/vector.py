@@ -231,7 +231,9 @@ class VectorEnv(nn.Module):
             raise
         made.tasks = tasks
         made.goal_rewards = GoalRewards(one, cfg.backend == "async", cfg.timeout_s)
-        made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards, time_limit=one.time_limit)
+        made.spec = dataclasses.replace(
+            made.spec, goal_rewards=made.goal_rewards, time_limit=one.time_limit, log_info=one.log_info
+        )
         return made
 
     @property
@@ -622,6 +624,9 @@ class VectorEnv(nn.Module):
                 success = np.nan_to_num(successes)
             columns += [success[rows], np.nan_to_num(clock.successes[rows]) / lengths]
         episodes = list(map(Episode, *(column.tolist() for column in columns)))
+        if "last_infos" in infos:
+            last = infos["last_infos"]
+            episodes = [episode._replace(infos=last[episode.env]) for episode in episodes]
         clock.count_from_here(over)
         events = events._replace(episodes=episodes, own_returns=infos.get("own_returns", {}))
         return self._tensor(terminated.copy()), self._tensor(truncated & ~terminated), events
