@@ -41,6 +41,9 @@ class Recorder(Callback):
     def on_start(self) -> None:
         CALLS.append(("start", self.run.path))
 
+    def on_step(self, step: Any) -> None:
+        CALLS.append(("step", [*step["reward"].shape]))
+
     def on_episode(self, episode_return: Any, length: int) -> None:
         self.episodes.add_(1)
         CALLS.append(("episode", length))
@@ -164,6 +167,7 @@ def test_callback_is_called_at_every_event_and_leaves_the_run_as_it_is(tmp_path:
     assert all(torch.equal(tensor, weights(run)[name]) for name, tensor in weights(plain).items())
     assert CALLS[0] == ("start", run.path) and CALLS[-1] == ("end", "done")
     counted = {event: [value for name, value in CALLS if name == event] for event, _ in CALLS}
+    assert counted["step"] == [[1]] * 60
     assert counted["episode"] == [10] * 6
     assert counted["row"] == [row["step"] for row in run.rows] == [20, 30, 40, 60]
     assert counted["evaluation"] == [row["eval/return_mean"] for row in run.rows if "eval/return_mean" in row]

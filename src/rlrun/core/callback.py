@@ -15,7 +15,7 @@ from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError, RunError, reason
 from rlrun.module import Module
 from rlrun.settings import config
-from rlrun.types import Episode, Return
+from rlrun.types import Episode, Return, Step
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,12 @@ class Callback(Module):
     def on_start(self) -> None:
         """Called before the first step, and again when the run is resumed."""
 
+    def on_step(self, step: Step) -> None:
+        """Called once for every timestep of all environments, in order; on-policy, after a block of timesteps.
+
+        step: tensors [num_envs, ...], listed at `rlrun.types.Step`, without normalisation and intrinsic rewards.
+        """
+
     def on_episode(self, episode_return: Return, length: int) -> None:
         """Called for every training episode that ended. length: in steps."""
 
@@ -109,6 +115,11 @@ class Callbacks(nn.ModuleList):
         for callback in self:
             callback.run = view
         self.call("on_start")
+
+    @property
+    def watch_steps(self) -> bool:
+        """Whether one of them has an `on_step` of its own."""
+        return any(type(callback).on_step is not Callback.on_step for callback in self)
 
     def end_episode(self, episode: Episode) -> None:
         """Hands an episode to every callback and calls `on_episode`."""

@@ -52,6 +52,7 @@ class Loop(Requires, Module):
         self.schedules = Schedules({})  # of hyperparameters
         self.tick_start = 0  # `steps` at the start of the tick, at which piecewise schedules are read
         self.batch: Any = None  # the last relabelled batch that was learned from
+        self.watch: Callable[[Step], object] | None = None  # is called with every step, for callbacks
 
     @classmethod
     def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
@@ -146,6 +147,8 @@ class Loop(Requires, Module):
             self.metrics.log(events.logged)
         if self.curriculum is not None:
             self.curriculum.observe(events.episodes)
+        if self.watch is not None:
+            self.watch(step)
         return self.addons.on_step(step)
 
     def on_step(self, step: Step) -> Step:
