@@ -25,7 +25,7 @@ YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
 LAYERS = """
 errors
 dotted images module operating_system spaces
-files memory
+files media memory
 data_files imports lock
 settings
 types

@@ -15,10 +15,10 @@ import rlrun
 from rlrun.cli import main
 from rlrun.core.callback import Callback, Callbacks
 from rlrun.errors import ConfigError, RunError
+from rlrun.media import Histogram, Image
 from rlrun.python import Run
 from rlrun.run.trained import stored_config
 from rlrun.settings import config, register, registry
-from rlrun.telemetry.media import Histogram, Image
 
 WORDS = ["algo=sac", "env=Pendulum", "preset=none", "env.max_episode_steps=10", "trainer.total_steps=60",
          "trainer.eval_every=30", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=20",

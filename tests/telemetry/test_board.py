@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rlrun.media import Image
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.loggers import make_loggers
-from rlrun.telemetry.media import Image
 from rlrun.telemetry.metrics import read_rows
 
 

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image as Pillow
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rlrun.media import Histogram, Image, Video
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.loggers import make_loggers
-from rlrun.telemetry.media import Histogram, Image, Video, kept
+from rlrun.telemetry.media import kept
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 VALUES = np.array([[0.0, 1.0, 1.0], [2.0, np.nan, np.inf]])

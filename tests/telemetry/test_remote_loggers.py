@@ -19,9 +19,9 @@ import pytest
 from rlrun.cli import main
 from rlrun.dotted import show
 from rlrun.errors import ConfigError, quoted
+from rlrun.media import Histogram, Image, Video
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.loggers import make_loggers, remember, stored_loggers
-from rlrun.telemetry.media import Histogram, Image, Video
 from rlrun.telemetry.metrics import Row, read_rows
 
 Out = pytest.CaptureFixture[str]

@@ -73,7 +73,7 @@ class Callback(Module):
         log(name, value)
 
     def show(self, name: str, value: object) -> None:
-        """Stores an Image, a Video or a Histogram of `rlrun.telemetry.media` in RUN/media, and passes it to loggers."""
+        """Stores an Image, a Video or a Histogram of `rlrun.media` in RUN/media, and passes it to loggers."""
         self.run.media(self.run.loop.steps, name, value)
 
     def on_start(self) -> None:

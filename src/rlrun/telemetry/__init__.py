@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rlrun.errors import one_line, printable
 from rlrun.formats import history
+from rlrun.media import Histogram, Image, Video
 from rlrun.telemetry.guarded_logger import Guarded
 from rlrun.telemetry.logger import Logger, Start
-from rlrun.telemetry.media import Histogram, Image, Video, kept, store
+from rlrun.telemetry.media import kept, store
 from rlrun.telemetry.metrics import MetricKeys, MetricsFile, WrittenRows, ordered
 
 

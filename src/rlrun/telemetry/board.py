@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlrun import files
+from rlrun.media import Histogram
 from rlrun.rundir import METRICS
 from rlrun.settings import config, register
 from rlrun.telemetry.logger import Logger, Start
-from rlrun.telemetry.media import Histogram, Medium, kept
+from rlrun.telemetry.media import Medium, kept
 from rlrun.telemetry.metrics import Row, read_rows
 
 AXES = {"step": "step", "updates": "train/updates", "episodes": "train/episodes"}  # metric on the x-axis

@@ -2,75 +2,21 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from rlrun import files
-from rlrun.images import fitted, rgb
+from rlrun.media import Histogram, Image, Video
 from rlrun.snapshot.atomic import replace_file
 
 if TYPE_CHECKING:
-    import numpy as np
     import PIL.Image
-    from numpy.typing import NDArray
 
 FOLDER = "media"
 LARGEST = 64 << 20  # maximum size of one file in bytes
-BINS = 64
-
-
-@dataclass(frozen=True)
-class Image:
-    """An image as PNG."""
-
-    pixels: "NDArray[np.uint8]"  # [height, width, 3]; also grey [height, width], or with alpha, which is left out
-    suffix: ClassVar[str] = ".png"
-
-    @classmethod
-    def of_figure(cls, figure: Any) -> "Image":
-        """Returns the image of a matplotlib figure."""
-        import numpy as np
-
-        figure.canvas.draw()
-        return cls(np.asarray(figure.canvas.buffer_rgba()))
-
-    def content(self) -> bytes:
-        """Returns the bytes of the file."""
-        return _encoded([self.pixels], "PNG")
-
-
-@dataclass(frozen=True)
-class Video:
-    """A video as animated GIF, which every browser shows."""
-
-    frames: "Sequence[NDArray[np.uint8]]"  # [time, height, width, 3]; each also as in Image
-    fps: float
-    suffix: ClassVar[str] = ".gif"
-
-    def content(self) -> bytes:
-        """Returns the bytes of the file. Raises ValueError for frames that are not images, or `fps` of 0 or less."""
-        if not self.fps > 0:
-            raise ValueError(f"fps={self.fps}: must be above 0")
-        return _encoded([*self.frames], "GIF", save_all=True, duration=1000 / self.fps, loop=0)
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Counts of values in bins of equal width."""
-
-    values: "NDArray[Any]"  # of any shape; values that are not finite are left out
-    suffix: ClassVar[str] = ".json"
-
-    def content(self) -> bytes:
-        """Returns the bytes of the file."""
-        import numpy as np
-
-        values = np.asarray(self.values, dtype=float).ravel()
-        counts, edges = np.histogram(values[np.isfinite(values)], BINS)
-        return json.dumps({"counts": counts.tolist(), "edges": edges.tolist()}).encode()
 
 
 KINDS: dict[str, type] = {kind.suffix: kind for kind in (Image, Video, Histogram)}
@@ -138,16 +84,3 @@ def _all(run: Path) -> Iterator[Medium]:
         step, _, name = path.stem.partition("-")
         if step.isdecimal() and path.suffix in KINDS:
             yield Medium(int(step), unquote(name), path)
-
-
-def _encoded(frames: "Sequence[NDArray[np.uint8]]", format: str, **options: object) -> bytes:
-    """Returns images in a format of Pillow, with the size of the first. Raises ValueError if one is not an image."""
-    import PIL.Image
-
-    images = [*map(rgb, frames)]
-    first, *others = [PIL.Image.fromarray(fitted(image, images[0].shape)) for image in images]
-    if others:
-        options["append_images"] = others
-    content = io.BytesIO()
-    first.save(content, format, **options)
-    return content.getvalue()

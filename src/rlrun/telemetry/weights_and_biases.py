@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlrun.errors import ConfigError
+from rlrun.media import Histogram, Video
 from rlrun.settings import config, register
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.experiment_tracker import RemoteLogger
 from rlrun.telemetry.logger import Start
-from rlrun.telemetry.media import Histogram, Medium, Video
+from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
 
 INIT_S = 20.0  # seconds to reach the server
