@@ -150,6 +150,7 @@ class Context:
     env_steps: int  # transitions collected so far; on-policy, before the rollout
     progress: float  # fraction of the run that is done, as in `Loop.progress`
     data: Any = None  # read access to the run's replay buffer (core/data.py); None if there is none
+    tick_updates: int = 0  # updates before this one in the same tick
 
 
 class Timesteps(TypedDict, total=False):

@@ -143,6 +143,21 @@ def test_neural_greedy_learning_rate_decays_and_resets(build):
     assert seen == pytest.approx([0.1, 0.1 / 1.5, 0.1 / 2, 0.1, 0.1 / 1.5])
 
 
+def test_learning_rate_starts_again_with_every_burst_of_updates(build):
+    schedule = {
+        "learning_rate": {"inverse": {"decay": 0.5, "restart_every": "burst"}},
+        "loop": {"updates_per_step": {"piecewise": {"values": [2.0], "at": [3]}}},
+    }
+    settings = {"algo.learning_rate": 0.1, "env.num_envs": 1}
+    settings |= {"algo.loop.updates_per_step": 3.0, "algo.loop.warmup_steps": 1}
+    loop = build(toy("neural_greedy", **settings, **{"algo.schedule": schedule}))
+    seen = []
+    for _ in range(6):
+        loop.tick()
+        seen.append(loop.agent.optim.learning_rate.item())
+    assert seen == pytest.approx([0.1, 0.1 / 2, 0.1 / 2, 0.1 / 2, 0.1 / 2, 0.1 / 1.5])
+
+
 def test_neural_greedy_clips_gradients(build):
     agent = build(toy("neural_greedy", **{"algo.max_grad_norm": 0.5})).agent
     assert agent.optim.max_grad_norm == 0.5 and agent.update(batch(agent), CTX)["loss/grad_norm"] > 0.5

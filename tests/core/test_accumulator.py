@@ -73,6 +73,15 @@ def test_moving_averages_cover_a_20th_of_the_timesteps_of_a_run(build: Callable[
     assert build(toy("ucb", **changes)).metrics.window == 800 / 4 / 20
 
 
+def test_measures_of_the_first_steps_do_not_count(build: Callable[..., Any]) -> None:
+    loop = build(toy("ucb", **{"trainer.measure_after": 8, "env.num_envs": 4}))
+    seen = []
+    for _ in range(4):
+        loop.collect()
+        seen.append(loop.metrics.recent.get("train/regret", (0.0, 0))[1])
+    assert seen == [0, 0, 1, 2]
+
+
 def test_measure_without_a_report_in_the_window_has_no_moving_average() -> None:
     metrics = Accumulator(window=1)
     metrics.measure({"jam": np.array([1.0])})

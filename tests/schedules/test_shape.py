@@ -38,6 +38,7 @@ def test_linear_schedule_may_rise_and_ends_exactly() -> None:
         (0.8, "geometric", {"factor": 1.0, "updates": 150}, [0.8, 0.8, 0.8, 0.8]),
         (0.8, "inverse", {"decay": 0.1}, [0.8, 0.8 / 30, 0.8 / 32, 0.8 / 61]),
         (0.8, "inverse", {"decay": 0.1, "restart_every": 300}, [0.8, 0.8 / 30, 0.8 / 2, 0.8]),
+        (0.8, "inverse", {"decay": 0.1, "restart_every": "burst"}, [0.8, 0.8 / 1.4, 0.8 / 1.4, 0.8 / 1.4]),
         (0.5, "piecewise", {"values": [0.6, 0.7], "at": [1000, 3001]}, [0.5, 0.6, 0.6, 0.7]),
         (0.5, "piecewise", {"values": [0.6, 0.9], "at": [1000, 4000], "linear": True}, [0.5, 0.6, 0.7, 0.9]),
         (0.5, "piecewise", {"values": [], "at": []}, [0.5, 0.5, 0.5, 0.5]),
@@ -48,6 +49,7 @@ def test_shape_has_its_value_at_a_point_of_the_run(
 ) -> None:
     shape: Any = parse(SHAPES[name], settings, "shape")
     contexts = [
-        Context(updates, steps, steps / 4000) for updates, steps in ((0, 0), (290, 1000), (310, 2000), (600, 4000))
+        Context(updates, steps, steps / 4000, tick_updates=min(updates, 4))
+        for updates, steps in ((0, 0), (290, 1000), (310, 2000), (600, 4000))
     ]
     assert [shape.value_at(start, ctx) for ctx in contexts] == pytest.approx(expected)

@@ -65,6 +65,7 @@ class TrainerConfig:
     eval_episodes: Episodes
     eval_max_steps: PositiveInt
     log_every: PositiveInt
+    measure_after: NonNegativeInt
     snapshot_every: NonNegativeInt | None
     snapshot_keep: PositiveInt
     snapshot_archive_every: NonNegativeInt

@@ -51,6 +51,8 @@ class Loop(Requires, Module):
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.schedules = Schedules({})  # of hyperparameters
         self.tick_start = 0  # `steps` at the start of the tick, at which piecewise schedules are read
+        self.updates_before_tick = 0
+        self.measure_after = 0  # steps whose measures do not count
         self.batch: Any = None  # the last relabelled batch that was learned from
         self.watch: Callable[[Step], object] | None = None  # is called with every step, for callbacks
 
@@ -97,6 +99,7 @@ class Loop(Requires, Module):
         """Starts the clock of a tick."""
         self.clock.start()
         self.tick_start = self.steps
+        self.updates_before_tick = self.updates
 
     def begin(self) -> None:
         """Resets all environments."""
@@ -143,7 +146,8 @@ class Loop(Requires, Module):
         if events is not NOTHING:
             self.metrics.episodes.extend(events.episodes)
             self.restarted.extend(events.restarted)
-            self.metrics.measure(events.measures)
+            if self.steps > self.measure_after:
+                self.metrics.measure(events.measures)
             self.metrics.log(events.logged)
         if self.curriculum is not None:
             self.curriculum.observe(events.episodes)
@@ -165,7 +169,7 @@ class Loop(Requires, Module):
 
     def context(self, data: object = None) -> Context:
         """Returns the context of an update at this point of the run."""
-        return Context(self.updates, self.steps, self.progress, data)
+        return Context(self.updates, self.steps, self.progress, data, self.updates - self.updates_before_tick)
 
     def begin_update(self, ctx: Context) -> None:
         """Sets hyperparameters that have a schedule to their values for this update."""

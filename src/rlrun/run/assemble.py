@@ -75,6 +75,7 @@ def build_loop(config: RunConfig) -> Loop:
         loop.curriculum = curriculum
         loop.schedules = schedules
         loop.update_horizon = config.trainer.total_updates or 0
+        loop.measure_after = config.trainer.measure_after
         if isinstance(env, ShardedEnv):
             loop.collector = ShardedCollector(agent, addons, schedules, env, loop.clock)
         set_first_parameters(loop)

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic_core import PydanticCustomError
 
@@ -119,14 +119,19 @@ class GeometricSchedule:
 
 @config
 class InverseSchedule:
-    """Is divided by 1 + decay * i after i updates; i starts again at 0 every `restart_every` updates, if it is set."""
+    """Is divided by 1 + decay * i after i updates; i starts again at 0 every `restart_every` updates, if it is set.
+
+    "burst" starts it again with every burst of updates, which are those of one tick of the loop.
+    """
 
     decay: NonNegativeFloat
-    restart_every: PositiveInt | None = None
+    restart_every: PositiveInt | Literal["burst"] | None = None
 
     def value_at(self, start: float, ctx: Context) -> float:
         age = ctx.updates
-        if self.restart_every is not None:
+        if self.restart_every == "burst":
+            age = ctx.tick_updates
+        elif self.restart_every is not None:
             age %= self.restart_every
         return start / (1 + self.decay * age)
 
