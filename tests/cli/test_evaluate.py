@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlrun.cli import evaluate as cli
@@ -79,6 +81,21 @@ def test_film_has_at_most_the_frames_that_the_user_wants(run: Path, tmp_path: Pa
     assert result["lengths"] == evaluate(capsys, run, "episodes=3")[1]["lengths"]
 
 
+def test_film_shows_environments_side_by_side(run: Path, tmp_path: Path, capsys: Any) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("videos"))
+    result = evaluate(capsys, tmp_path / "run", "episodes=3", "video=true", "envs=2", "frames=5")[1]
+    (film,) = result["videos"]
+    command = [ffmpeg.get_ffmpeg_exe(), "-i", film, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    pixels = subprocess.run(command, capture_output=True, check=True).stdout
+    *_, last = np.frombuffer(pixels, np.uint8).reshape(5, 400, 1200, 3)
+    for half in (last[:, :600], last[:, 600:]):
+        assert half.min() < 50 < 200 < half.max(), "a cart is drawn"
+    difference = np.abs(last[:, :600].astype(int) - last[:, 600:])
+    assert (difference > 100).sum() > 100, "they are different environments"
+    assert result["lengths"] == evaluate(capsys, run, "episodes=3")[1]["lengths"]
+
+
 def test_film_is_written_in_the_run_whatever_the_name_of_its_folder(
     run: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -112,6 +129,10 @@ def test_film_replaces_a_hard_link_and_leaves_its_file(run: Path, tmp_path: Path
     ("words", "line"),
     [
         (["record=demos"], "error: record=demos: must be a new folder, named like demos-v0"),
+        (
+            ["video=true", "episodes=3", "envs=4"],
+            "error: envs=4: this evaluation has 3 environments; set more episodes",
+        ),
         (["video=-1"], "error: video=-1: must be true, false or how many episodes"),
         (["env.kwargs.gravity=1"], "error: env.kwargs={'gravity': 1}: CartPole-v1 cannot be made"),
     ],

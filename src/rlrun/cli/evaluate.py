@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rlrun.run.trained import Trained
 
 USAGE = (
-    "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [frames=300] [record=DIR] [env.kwargs.<key>=...]"
+    "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [frames=300] [envs=4] [record=DIR] "
+    "[env.kwargs.<key>=...]"
 )
 HELP = f"""\
 usage: {USAGE}
@@ -33,6 +34,7 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   explore=true         act as in training instead of deterministically
   video=true           film the first episode as MP4 in RUN/videos; video=3: the first three
   frames=300           film no more than the first 300 frames of an episode
+  envs=4               show 4 environments side by side in each film, which lasts for an episode of the last one
   record=DIR           write the episodes as a data set, named like demos-v0; minari.MinariDataset("DIR/data") reads it
   env.kwargs.<key>=x   change an argument of the environment
   env.timeout_s=60     time limit for one call of an environment, in seconds
@@ -54,6 +56,7 @@ RULES = {
         choices=("true", "false"),
     ),
     "frames": settings.COUNT,
+    "envs": settings.COUNT,
     "record": settings.ValueRule(
         "a new folder, named like demos-v0", lambda value: bool(DATA_SET.fullmatch(Path(str(value)).name))
     ),
@@ -97,6 +100,7 @@ class Watcher:
         self.episodes: int = given.get("episodes", 10)
         self.num_films = min(int(given.get("video", 0)), self.episodes)  # true is 1
         self.frames: float = given.get("frames", math.inf)
+        self.envs: int = given.get("envs", 1)  # in each film
         self.record: Path | None = None
         if "record" in given:
             self.record = Path(given["record"])
@@ -124,10 +128,16 @@ class Watcher:
         return lines
 
     def _film(self, env: "VectorEnv", slots: list["EnvSlot"], recipe: "Recipe", trained: "Trained") -> None:
-        from rlrun.envs.recording import VideoRecorder, check_camera
+        from rlrun.envs.recording import Tiled, VideoRecorder, check_camera
         from rlrun.run.evaluation import episodes_per_env
 
+        if self.envs > len(slots):
+            raise ConfigError(f"envs={self.envs}: this evaluation has {len(slots)} environments; set more episodes")
         check_camera(recipe, env.name)
+        if self.envs > 1:
+            *others, last = slots[: self.envs]
+            last.env = Tiled(last.env, [slot.env for slot in others])
+            slots = [last]
         snapshot = trained.snapshot
         folder = trained.path / "videos"
         folder.mkdir(exist_ok=True)
@@ -143,7 +153,7 @@ class Watcher:
             films.append(str(folder / f"step_{snapshot.step:09}-{len(films)}.mp4"))
             return Path(films[-1])
 
-        for slot, share in zip(slots, episodes_per_env(self.num_films, env.num_envs), strict=True):
+        for slot, share in zip(slots, episodes_per_env(self.num_films, len(slots)), strict=True):
             slot.env = VideoRecorder(slot.env, int(share), start, shot, self.frames)
 
     def _record(

@@ -114,6 +114,23 @@ class VideoRecorder(gym.Wrapper):
         print(printable(f"{self.path}: {line}"), file=sys.stderr, flush=True)
 
 
+class Tiled(gym.Wrapper):
+    """Draws several environments as one image, those of `others` first. Without the image of one, it draws None.
+
+    It should be the last of them to step, so that all images are of one timestep.
+    """
+
+    def __init__(self, env: gym.Env, others: Sequence[gym.Env]):
+        super().__init__(env)
+        self.others = others
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        images = [env.render() for env in (*self.others, self.env)]
+        if any(image is None for image in images):
+            return None
+        return tiled([*map(rgb, images)])
+
+
 class EpisodeRecorder(gym.Wrapper):
     """Passes the next `episodes` complete episodes to `keep`, each as a dict of columns.
 
