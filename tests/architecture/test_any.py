@@ -14,7 +14,6 @@ BUDGET = {
     "agents": 58,
     "bench": 6,
     "buffers": 17,
-    "callbacks": 1,
     "cli": 34,
     "cluster": 7,
     "config": 100,

@@ -51,7 +51,8 @@ class Callback(Module):
 
     A callback must not change the run, so that log rows and weights are the same without it, unless it sets `changes`:
     then it may change the agent, the environments and anything else. State in buffers, submodules or `get_extra_state`
-    is saved in snapshots. `run` is set before `on_start`, `episode` before `on_episode`.
+    is saved in snapshots. `run` is set before `on_start`, `episode` before `on_episode`, and
+    `measures`, such as the regret of bandits, before `on_step`.
     """
 
     changes: ClassVar[str | None] = None  # what it changes in the run, such as "the learning rate"; None: nothing
@@ -63,6 +64,7 @@ class Callback(Module):
 
     run: RunView
     episode: Episode  # the episode of `on_episode`, with its end and its success
+    measures: Mapping[str, np.ndarray]  # name -> [num_envs], what simulators report in the step of `on_step`
 
     def __init__(self, cfg: Any = None):
         super().__init__()
@@ -120,6 +122,12 @@ class Callbacks(nn.ModuleList):
     def watch_steps(self) -> bool:
         """Whether one of them has an `on_step` of its own."""
         return any(type(callback).on_step is not Callback.on_step for callback in self)
+
+    def take_step(self, step: Step, measures: Mapping[str, np.ndarray]) -> None:
+        """Hands the measures of a step to every callback and calls `on_step`."""
+        for callback in self:
+            callback.measures = measures
+        self.call("on_step", step)
 
     def end_episode(self, episode: Episode) -> None:
         """Hands an episode to every callback and calls `on_episode`."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from rlrun.core.accumulator import Accumulator
@@ -54,7 +55,8 @@ class Loop(Requires, Module):
         self.updates_before_tick = 0
         self.measure_after = 0  # steps whose measures do not count
         self.batch: Any = None  # the last relabelled batch that was learned from
-        self.watch: Callable[[Step], object] | None = None  # is called with every step, for callbacks
+        # is called with every step and its measures, for callbacks
+        self.watch: Callable[[Step, Mapping[str, np.ndarray]], object] | None = None
 
     @classmethod
     def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
@@ -152,7 +154,7 @@ class Loop(Requires, Module):
         if self.curriculum is not None:
             self.curriculum.observe(events.episodes)
         if self.watch is not None:
-            self.watch(step)
+            self.watch(step, events.measures)
         return self.addons.on_step(step)
 
     def on_step(self, step: Step) -> Step:

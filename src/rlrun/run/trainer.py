@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -99,7 +98,7 @@ class Trainer:
         self.stop_reason: str | None = None  # set by a rule or a callback that ends the run
         self.called_for = 0  # number of `loop.metrics.episodes` for which callbacks have been called
         if self.callbacks.watch_steps:
-            loop.watch = partial(self.callbacks.call, "on_step")
+            loop.watch = self.callbacks.take_step
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
