@@ -51,6 +51,11 @@ def test_pulls_of_agents_without_a_distribution_have_no_probability(tmp_path: Pa
     assert [pull["probability"] for pull in pulls(run)] == [""] * 4
 
 
+def test_pulls_that_a_resume_could_not_read_are_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"exit code 2: callbacks: pulls: trainer\.total_steps=3000000: must be below"):
+        train(tmp_path / "run", "ucb", 3_000_000, "trainer.stop_at=2", "callbacks=[pulls]")
+
+
 def test_pulls_of_continuous_actions_are_refused_in_one_line(tmp_path: Path) -> None:
     words = ["algo=sac", "env=Pendulum", "preset=none", "trainer.total_steps=1", "callbacks=[pulls]", "logger=[]"]
     with pytest.raises(RunError, match="exit code 2: callbacks: pulls: needs an environment with Discrete actions"):

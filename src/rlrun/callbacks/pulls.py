@@ -4,6 +4,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+from rlrun import files
 from rlrun.callbacks.history_file import HistoryFile
 from rlrun.errors import ConfigError
 from rlrun.settings import register
@@ -30,6 +31,11 @@ class PullsFile(HistoryFile):
         spec = self.run.loop.env.spec
         if not isinstance(spec.action, Discrete) or spec.reward_dim > 1:
             raise ConfigError("callbacks: pulls: needs an environment with Discrete actions and one reward")
+        steps = self.run.loop.horizon
+        if steps >= files.ROWS:  # a resume could not read the file
+            raise ConfigError(
+                f"callbacks: pulls: trainer.total_steps={steps}: must be below {files.ROWS}, the most lines of a file"
+            )
         super().on_start()
 
     def on_step(self, step: Step) -> None:
