@@ -66,7 +66,7 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
 
 
 def test_completion_of_options_names_options_that_exist(capsys: Any) -> None:
-    numbers = {"train": 7, "clean": 2, "doctor": 3, "list": 2, "show": 2}
+    numbers = {"train": 7, "clean": 2, "doctor": 3, "list": 2, "show": 2, "sweep": 2}
     for command in COMMANDS:
         found = candidates(f"rlrun {command} --")
         assert found[-1] == "--help" and len(found) == numbers.get(command, 1)
