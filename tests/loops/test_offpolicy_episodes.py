@@ -139,6 +139,10 @@ def complete(algo: str, num_envs: int, build: Build, updates: int = 6, **changes
     env = jobs([f"algo={algo}", f"env={'CartPole' if 'dqn' in algo else 'Pendulum'}", "preset=none"])[0].values["env"]
     loop = in_episodes(complete=True, **{"min_rollouts": 3, "min_steps": 30, "warmup_steps": 20, **changes})
     values = toy(algo, **{"env": env, "algo.buffer.capacity": 400, "algo.loop": loop["algo"]["loop"]})
+    if "dqn" in algo:  # without schedules over steps, which count those that are discarded
+        values["algo"]["epsilon"] = 0.5
+    if algo == "prioritized_dqn":
+        values["algo"]["buffer"]["beta"] = 0.4
     return train(build(put(values, {"env.num_envs": num_envs, "env.max_episode_steps": 17})), updates)
 
 

@@ -3,7 +3,8 @@
 The weights are constant while an iteration collects. When it ends, other environments are in the middle of episodes;
 these go on with the new weights, and count in the iteration in which they end. With `complete`, each iteration starts
 all its episodes anew and stores the first ones alone, one after another, as if one environment had played them
-(`loops/whole_episodes.py`). What is stored then does not depend on the number of environments.
+(`loops/whole_episodes.py`). What is stored then does not depend on the number of environments, unless a schedule over
+steps, which count discarded ones too, changes how the agent acts.
 """
 
 import dataclasses
