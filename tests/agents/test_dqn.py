@@ -26,7 +26,7 @@ def test_dqn_target_network_updates_every_target_every_updates(build: Build) -> 
 
 @pytest.mark.parametrize(
     ("over", "total"),
-    [({"fraction": 0.5, "steps": None}, 80), ({"fraction": None, "steps": 40}, 80), ({"steps": 40}, 1000)],
+    [({"fraction": 0.5, "end_step": None}, 80), ({"fraction": None, "end_step": 40}, 80), ({"end_step": 40}, 1000)],
 )
 def test_dqn_epsilon_falls_over_a_fraction_of_the_run_or_over_steps(
     over: dict[str, object], total: int, build: Build

@@ -32,7 +32,7 @@ def test_what_was_seen_ten_steps_ago_is_recalled(
 
 
 OUT_OF_REPLAY: Values = {
-    "algo.learning_rate": 1e-3, "algo.tau": 1.0, "algo.target_every": 100, "algo.epsilon.steps": 9000,
+    "algo.learning_rate": 1e-3, "algo.tau": 1.0, "algo.target_every": 100, "algo.epsilon.end_step": 9000,
     "algo.loop.batch_size": 32, "algo.loop.warmup_steps": 200, "algo.loop.updates_per_step": 0.05,
     "algo.buffer.capacity": 30_000, "env.num_envs": 8, "trainer.total_steps": 30_000,
 }  # fmt: skip

@@ -24,7 +24,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     "dqn": (
         {
             "algo.learning_rate": 0.01, "algo.tau": 1.0, "algo.target_every": 10,
-            "algo.epsilon.steps": 800, "algo.epsilon.end": 0.3,
+            "algo.epsilon.end_step": 800, "algo.epsilon.end": 0.3,
             "algo.buffer.capacity": 1000, "algo.loop.warmup_steps": 64, "algo.loop.updates_per_step": 1.0,
             "env.num_envs": 2, "trainer.total_steps": 800,
         },

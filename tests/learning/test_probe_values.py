@@ -22,7 +22,7 @@ OFF_POLICY: Values = {
 }  # fmt: skip
 
 VALUE_BASED: Values = OFF_POLICY | {
-    "algo.learning_rate": 0.01, "algo.tau": 1.0, "algo.target_every": 10, "algo.epsilon.steps": 800,
+    "algo.learning_rate": 0.01, "algo.tau": 1.0, "algo.target_every": 10, "algo.epsilon.end_step": 800,
     "algo.epsilon.start": 1.0, "algo.epsilon.end": 0.5, "algo.n_step": 1,
 }  # fmt: skip
 CATEGORICAL: Values = {"algo.critic.v_min": -1.5, "algo.critic.v_max": 2.5, "algo.critic.num_atoms": 33}

@@ -112,7 +112,7 @@ def test_updates_per_step_fall_linearly(build: Build) -> None:
 
 def test_run_whose_updates_per_step_change_resumes_with_as_many_updates(build: Build) -> None:
     schedule = {"loop": {"updates_per_step": {"linear": {"end": 0.2}}}}
-    epsilon = {"algo.epsilon.fraction": 1.0, "algo.epsilon.steps": None}
+    epsilon = {"algo.epsilon.fraction": 1.0, "algo.epsilon.end_step": None}
     values = toy("dqn", **{"algo.schedule": schedule, **epsilon, "trainer.total_steps": 80})
     whole, first, resumed = build(values), build(values), build(values)
     for loop, ticks in ((whole, 60), (first, 31)):
@@ -139,7 +139,7 @@ def test_number_whose_setting_is_a_section_follows_its_shape(build: Build) -> No
         ("algo.epsilon.end=1.5", "algo.epsilon: reaches 1.5, but must be less than or equal to 1"),
         ("algo.epsilon.start=1.5", "algo.epsilon.start=1.5: must be less than or equal to 1"),
         ("algo.epsilon.fraction=0", "algo.epsilon.fraction=0: must be greater than 0"),
-        ("algo.epsilon.fraction=0.1", "algo.epsilon: must have `fraction` or `steps`, with null for the other"),
+        ("algo.epsilon.fraction=0.1", "algo.epsilon: must have `fraction` or `end_step`, with null for the other"),
         ("algo.epsilon.name=cosine", "algo.epsilon.name=cosine: must be one of linear, random_start, exponential,"),
         ("algo.critic.name=none", "critic: unknown name 'none'"),
         (

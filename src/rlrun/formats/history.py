@@ -75,7 +75,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
-            *(Added("algo.epsilon.steps", None, "fraction", part) for part in ("linear", "random_start")),
+            *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),
         ),
         regroup=format_10.regroup,
         restate=format_10.restate,

@@ -42,25 +42,25 @@ class Shape(Protocol):
 
 @config
 class LinearSchedule:
-    """Changes linearly to `end` over a `fraction` of the run (1) or over `steps` environment steps, from its start."""
+    """Changes linearly to `end` over a `fraction` of the run (1), or until the environment step `end_step`."""
 
     end: float
     fraction: PositiveFraction | None = None
-    steps: PositiveInt | None = None
+    end_step: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        if self.fraction is not None and self.steps is not None:
-            raise PydanticCustomError("linear", "Input should have `fraction` or `steps`, with null for the other")
+        if self.fraction is not None and self.end_step is not None:
+            raise PydanticCustomError("linear", "Input should have `fraction` or `end_step`, with null for the other")
 
     def value_at(self, start: float, ctx: Context) -> float:
-        if self.steps is not None:
-            return linear(start, self.end, ctx.env_steps / self.steps)
+        if self.end_step is not None:
+            return linear(start, self.end, ctx.env_steps / self.end_step)
         return linear(start, self.end, ctx.progress, self.fraction or 1.0)
 
     def last_step(self, total: int) -> int:
         """Returns the step of a run of `total` steps at which the value is `end`."""
-        if self.steps is not None:
-            return self.steps
+        if self.end_step is not None:
+            return self.end_step
         return int((self.fraction or 1.0) * total)
 
     def reached(self, start: float) -> list[float]:
