@@ -63,10 +63,10 @@ def test_with_lag_updates_are_made_while_the_step_is_under_way_and_without_it(bu
     assert metrics["loss/lag"] == 1, "the step just taken was chosen one update ago"
 
 
-@pytest.mark.parametrize("algo", ["sac", "prioritized_dqn"])
-def test_with_lag_workers_change_no_bit(algo: str, build: Build) -> None:
+@pytest.mark.parametrize(("algo", "changes"), [("sac", {}), ("prioritized_dqn", {"algo.epsilon.start": 0.0})])
+def test_with_lag_workers_change_no_bit(algo: str, changes: dict[str, object], build: Build) -> None:
     here, there, without = (
-        train(build(toy(algo, **{"env.backend": backend, "algo.loop.lag": lag})), 20)
+        train(build(toy(algo, **{"env.backend": backend, "algo.loop.lag": lag, **changes})), 20)
         for backend, lag in (("sync", 1), ("async", 1), ("sync", 0))
     )
     assert equal(weights(here), weights(there)) and here.steps == there.steps
