@@ -186,7 +186,7 @@ class CommandHelp(SphinxDirective):
         words = [self.arguments[0], "--help"]
         with contextlib.redirect_stdout(io.StringIO()) as out:
             main(words)
-        return [nodes.literal_block("", out.getvalue(), language="text")]
+        return [nodes.literal_block("", out.getvalue(), language="text", classes=["help"])]
 
 
 class ForeignNames(Generated):

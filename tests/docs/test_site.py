@@ -1,8 +1,10 @@
 """The documentation site builds without a warning, its links lead somewhere, and it needs no other site."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -11,6 +13,8 @@ import pytest
 from once import filled_once
 
 DOCS = Path(__file__).parents[2] / "docs"
+COLUMN = 120  # letters of code that fit beside the table of contents in a window of 1400 px, with docs/_static/wide.css
+CODE = re.compile(r'<div class="([^"]*)"><div class="highlight"><pre>(.*?)</pre>', re.DOTALL)
 
 
 class Page(HTMLParser):
@@ -97,6 +101,15 @@ def assert_offline(pages: dict[Path, Page]) -> None:
     loads = [load for page in pages.values() for load in page.loads]
     assert loads and not [load for load in loads if urlsplit(load).netloc]
     assert all(file.exists() for _, file, _ in local(pages, "loads"))
+
+
+def test_code_blocks_of_site_fit_in_the_column(pages: dict[Path, Page]) -> None:
+    blocks = [(page.name, *block) for page in pages for block in CODE.findall(page.read_text("utf-8"))]
+    assert len(blocks) > 300
+    for page, classes, block in blocks:
+        if "help" not in classes.split():  # wrapped
+            for line in unescape(re.sub("<[^>]*>", "", block)).splitlines():
+                assert len(line) <= COLUMN, f"{page}: {line}"
 
 
 def test_site_shows_what_a_reader_looks_for(site: Path) -> None:
