@@ -67,8 +67,8 @@ def test_linear_posterior_samples_have_its_mean_and_covariance():
 
 def test_first_pulls_take_every_arm_in_turn():
     first = FirstPulls(arms=3, rounds=2)
-    scores = torch.tensor([[0.0, 2.0, 1.0], [0.0, 1.0, 2.0]])
-    assert arms_in_turn(first, scores, steps=4) == [[0, 1], [2, 0], [1, 2], [1, 2]]
+    scores = torch.tensor([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0]])
+    assert arms_in_turn(first, scores, steps=4) == [[0, 1], [2, 0], [1, 2], [2, 1]]
 
 
 def arms_in_turn(first: FirstPulls, scores: torch.Tensor, steps: int) -> list[list[int]]:

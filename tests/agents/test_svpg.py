@@ -85,8 +85,10 @@ def test_svpg_particles_have_separate_weights_streams_and_environments(build: Bu
     swarm: Any = build(toy("svpg", **{"env.num_envs": 4}))
     one, two = swarm.agent.particles
     assert not equal([*one.parameters()], [*two.parameters()])
-    streams = [[s.generator.get_state() for s in part.modules() if isinstance(part, Stream)] for part in (one, two)]
-    assert not streams[0] or not equal(*streams)
+    streams = [[s.generator.get_state() for s in part.modules() if isinstance(s, Stream)] for part in (one, two)]
+    assert streams[0]
+    for first, second in zip(*streams, strict=True):
+        assert not torch.equal(first, second)
     seen: list[Batch] = []
     for particle in (one, two):
         particle.update = lambda rollout, ctx, update=particle.update: seen.append(rollout) or update(rollout, ctx)

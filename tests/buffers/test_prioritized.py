@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Reading
 from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
+from rlrun.config.jobs import jobs
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.types import Spec
 
@@ -120,6 +121,11 @@ def test_prioritized_replay_gives_new_rows_the_highest_priority(make_env: Make) 
     assert (batch["index"] == 4).float().mean() == pytest.approx(7 / 8.5, abs=0.03)
     for number in batch["index"].unique().tolist():
         assert torch.equal(buffer.read(torch.tensor([number]))["index"], torch.tensor([number]))
+
+
+def test_prioritized_replay_corrects_the_bias_fully_at_the_end_of_a_run() -> None:
+    (buffer,) = (job.values["algo"]["buffer"] for job in jobs(["algo=prioritized_dqn", "env=CartPole", "preset=none"]))
+    assert buffer["beta"] == {"name": "linear", "start": 0.4, "end": 1.0, "fraction": 1.0}
 
 
 def test_prioritized_replay_draws_only_complete_stacks_of_frames(make_env: Make) -> None:

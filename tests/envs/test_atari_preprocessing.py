@@ -149,6 +149,14 @@ def test_atari_game_that_ends_within_the_reset_begins_again():
     assert console.games == 2 and rows(obs) == [0] and CONTINUES not in info
 
 
+def test_atari_game_that_ends_during_the_no_ops_begins_again():
+    console = Console(length=2)
+    env = wrapped(console, noop_max=5, screen_size=8)
+    for seed in range(10):
+        obs, _ = env.reset(seed=seed)
+        assert console.number < 2 and rows(obs) == [console.number]
+
+
 def test_atari_lost_life_terminates_and_the_reset_continues_the_game():
     console = Console(length=60, losses=(6, 17))
     env = wrapped(console, fire_reset=True, terminal_on_life_loss=True, screen_size=8)
