@@ -190,12 +190,13 @@ def test_variational_bandit_divides_the_kl_by_the_number_of_stored_rewards(build
     torch.testing.assert_close(few - many, kl * (1 - 1 / 100))
 
 
-def test_parameter_noise_grows_while_the_kl_is_small(build):
-    changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon.start": 0.5}
+@pytest.mark.parametrize("noise_std", [1e-4, 1e3])
+def test_parameter_noise_grows_while_the_kl_is_small_and_shrinks_while_it_is_large(noise_std, build):
+    changes = {"algo.noise_std": noise_std, "algo.noise_change": 2.0, "algo.epsilon.start": 0.5}
     agent = build(toy("parameter_noise_bandit", **changes)).agent
     for _ in range(12):
         agent.adapt(batch(agent)["obs"])
-    assert agent.noise_std > 0.01
+    assert 0.01 < agent.noise_std < 10
 
 
 def test_parameter_noise_adapts_on_a_batch_of_its_own(build):

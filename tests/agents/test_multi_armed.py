@@ -94,6 +94,8 @@ def test_gradient_bandit_baseline_is_the_mean_reward():
     before = learner.preference[0].clone()
     learner.update(pulls((0, 0, 3.0)), CTX)  # a reward equal to the baseline: no update
     assert torch.equal(learner.preference[0], before) and not learner.preference[1].any()
+    learner.update(pulls((1, 1, 3.0)), CTX)  # the first pull of another bandit: its baseline is 0
+    assert learner.preference[1].tolist() == pytest.approx([-0.3 * third, 0.3 * (1 - third), -0.3 * third])
 
 
 def test_gradient_bandit_samples_from_its_softmax():

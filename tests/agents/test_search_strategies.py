@@ -9,6 +9,7 @@ import pytest
 import torch
 from toys import toy
 
+from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.openai_es import shaped
 from rlrun.agents.evolution.policy import directions, orthogonalised
 from rlrun.core.loop import Loop
@@ -157,6 +158,12 @@ def test_cma_es_draws_from_its_covariance(build: Build) -> None:
     drawn = torch.cat([cma.ask() for _ in range(20_000)])
     torch.testing.assert_close(drawn.T.cov(), 4 * root @ root.T, rtol=0.03, atol=0.03)
     torch.testing.assert_close(cma.covariance.whiten(cma.covariance.spread(drawn)).norm(), drawn.norm())
+
+
+def test_cma_es_with_many_parameters_is_separable(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlrun.agents.evolution.cma_es.LARGE", 2)
+    for dim, form in ((2, Full), (3, Separable)):
+        assert type(agent(build, "cma_es", dim, **{"algo.covariance": "auto"}).covariance) is form
 
 
 def test_cma_es_separable_form_is_the_diagonal_of_the_full_one(build: Build) -> None:

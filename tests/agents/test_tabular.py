@@ -46,6 +46,12 @@ def test_q_learning_moves_one_value_towards_the_greedy_target():
     assert learner.q[0, 0].tolist() == [1.0, 2.0 + 0.25 * (1 + 0.5 * 5 - 2)]
 
 
+def test_q_learning_breaks_ties_at_random_when_it_explores():
+    learner = agent(QLearning, num_envs=1000, epsilon=0.0)
+    actions, _ = learner.act(torch.zeros(1000, dtype=torch.int64), {}, explore=True)
+    assert 400 < actions.sum() < 600
+
+
 @pytest.mark.parametrize(("terminated", "truncated", "target"), [(True, False, 1.0), (False, True, 3.5)])
 def test_q_learning_bootstraps_truncated_but_not_terminated_steps(terminated, truncated, target):
     for cls in (QLearning, ExpectedSARSA):
