@@ -64,6 +64,8 @@ def test_demos_cut_a_success_after_its_last_reward_and_keep_a_failure_whole() ->
     (kept,) = demos.reward_demos
     assert kept["reward"].tolist() == [0.0, 1.0] and len(kept["obs"]) == 3 and not kept["terminated"]
     assert kept["worth"] == 1.0
+    demos.add(demo(0.0, 2.0, -1.5), 7.0)
+    assert [other["worth"] for other in demos.reward_demos] == [2.0], "its return is that up to the cut"
     demos.add(demo(0.0, 0.0, -1.0), 7.0)
     (failure,) = demos.value_demos
     assert len(failure["reward"]) == 3 and failure["terminated"] and failure["worth"] == 7.0

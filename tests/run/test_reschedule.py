@@ -18,7 +18,7 @@ from rlrun.types import Context
 
 WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
          "network.hidden=[8]", "trainer.log_every=50", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8",
-         "trainer.engine=eager"]  # fmt: skip
+         "algo.loop.updates_per_step=0.25", "trainer.engine=eager"]  # fmt: skip
 
 
 def rates(run: Any) -> dict[int, float]:

@@ -127,15 +127,16 @@ class Demos(nn.Module):
     def add(self, episode: Demo, highest_value: float) -> None:
         """Adds an episode of the agent, as a reward or a value demonstration.
 
-        It is a success if it has a positive reward and its return reaches the threshold. A success is cut after its
-        last positive reward.
+        It is a success if it has a positive reward and its return up to the last one reaches the threshold. A success
+        is cut after its last positive reward.
         """
-        reward = episode["reward"]
-        positive = (reward > 0).nonzero()
-        episode_return = float(reward.sum())
-        if len(positive) and episode_return >= self.threshold:
-            success = cut(episode, int(positive[-1]) + 1)
-            self.add_success(success | {"kind": "own", "worth": episode_return})
+        positive = (episode["reward"] > 0).nonzero()
+        length = 0
+        if len(positive):
+            length = int(positive[-1]) + 1
+        success_return = float(episode["reward"][:length].sum())
+        if length and success_return >= self.threshold:
+            self.add_success(cut(episode, length) | {"kind": "own", "worth": success_return})
         else:
             self.value_demos.append(self.storage.packed(episode | {"kind": "value", "worth": highest_value}))
         self.evict()

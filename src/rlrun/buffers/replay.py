@@ -104,7 +104,8 @@ class Replay(StoredRows):
         """Returns every stored step as it was stored, oldest first: with the reward of this step alone, unclipped."""
         first, last = self.span
         flat_index = torch.arange(first, last, device=self.device)
-        batch = self._take(self.storage_index(flat_index))
+        batch = self._unpacked(flat_index)
+        batch["reward"] = self.field("reward", flat_index)
         batch |= self._observations(flat_index, flat_index, batch, batch)
         return batch
 
@@ -243,7 +244,10 @@ class Replay(StoredRows):
 
     def _unpacked(self, flat_index: Tensor) -> Batch:
         """Returns the fields of stored rows, with clipped rewards."""
-        batch = self._take(self.storage_index(flat_index))
+        storage_index = self.storage_index(flat_index)
+        batch = self.packing.take(storage_index)
+        if self.obs_packing is not None:
+            batch |= self.obs_packing.take(storage_index)
         batch["reward"] = self._clipped(batch["reward"])
         return batch
 

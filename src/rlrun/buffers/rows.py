@@ -132,13 +132,6 @@ class StoredRows(Module):
         if self.obs_packing is not None:
             self.obs_packing.pack(values, row)
 
-    def _take(self, storage_index: Tensor) -> Batch:
-        """Returns the fields of stored rows [batch], all but images."""
-        batch = self.packing.take(storage_index)
-        if self.obs_packing is not None:
-            batch |= self.obs_packing.take(storage_index)
-        return batch
-
     def field(self, name: str, flat_index: Tensor) -> Tensor:
         """Returns one stored field, such as "reward" or "next_obs.achieved_goal", at flat indices of any shape [...].
 
