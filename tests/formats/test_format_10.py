@@ -60,3 +60,9 @@ def test_state_of_format_9_gets_the_updates_and_episodes_of_its_last_row() -> No
     assert renamed_state(dict(new), 9, "sac") == new, "the change is applied once"
     weights: dict[str, object] = {"agent.weight": 1.0}
     assert renamed_state(dict(weights), 9, "sac") == weights
+
+
+def test_epsilon_of_format_9_falls_over_a_fraction_of_the_run() -> None:
+    linear = {"name": "linear", "start": 1.0, "end": 0.1, "fraction": 0.1}
+    values, _ = upgraded({"format": 9, "algo": {"epsilon": linear}})
+    assert values == {"algo": {"epsilon": linear | {"end_step": None}}}

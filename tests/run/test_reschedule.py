@@ -186,9 +186,12 @@ def test_new_schedules_change_only_their_numbers() -> None:
     }
 
 
-def test_linear_schedule_of_a_resumed_run_has_its_fraction_of_the_new_total() -> None:
+@pytest.mark.parametrize("until", [{"fraction": 0.5}, {"end_step": 500}], ids=str)
+def test_linear_schedule_of_a_resumed_run_ends_at_its_fraction_of_the_new_total_or_its_step(
+    until: dict[str, object],
+) -> None:
     values = jobs(["algo=ppo", "env=CartPole", "preset=none"])[0].values
-    words = {"algo.schedule": {"clip_range": {"linear": {"end": 0.1, "fraction": 0.5}}}, "trainer.total_steps": 1000}
+    words = {"algo.schedule": {"clip_range": {"linear": {"end": 0.1} | until}}, "trainer.total_steps": 1000}
     points = rescheduled(values, words, 250)["algo.schedule"]["clip_range"]["piecewise"]
     assert points == {"values": [pytest.approx(0.15), 0.1], "at": [250, 500], "linear": True}
     with pytest.raises(ConfigError, match="the run is at step 500; add a larger total_steps"):

@@ -138,7 +138,7 @@ def points_of(
             f"{setting}={dotted.show(schedule)}: the run is at step {step:,}; add a larger total_steps=..."
         )
     if typed is None:
-        start = shape.value_at(number, Context(step, 0, step / total))
+        start = shape.value_at(number, Context(0, step, step / total))
     return [(step, start), (end, shape.end)]
 
 
