@@ -42,7 +42,10 @@ class Shape(Protocol):
 
 @config
 class LinearSchedule:
-    """Changes linearly to `end` over a `fraction` of the run (1), or until the environment step `end_step`."""
+    """Changes linearly to `end` over the first `fraction` of the run, or until the environment step `end_step`.
+
+    Without either, it changes over the whole run.
+    """
 
     end: float
     fraction: PositiveFraction | None = None
