@@ -22,6 +22,7 @@ from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.envs.config import EnvConfig
+from rlrun.envs.stepping import workers
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.run import provenance
 from rlrun.run.assemble import build_loop
@@ -94,6 +95,14 @@ def shared_commit() -> Iterator[None]:
     commit = cache(partial(read, REPOSITORY))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "git_state", lambda folder: commit() if folder == REPOSITORY else read(folder))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def workers_without_torch() -> Iterator[None]:
+    """Lets the server of workers not preload torch, as the environments of the tests do without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "ENGINES", (*workers.ENGINES, "probes", "probe_spaces", "frames_env", "key_door"))
         yield
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from rlrun.nested import joined
+from rlrun.tensors import joined
 
 
 def test_joined_concatenates_batches_of_nested_observations() -> None:

@@ -1,15 +1,10 @@
 """Operations on observations and batches: trees whose leaves are arrays or tensors and whose branches are dicts.
 
-Leaves of rollouts may also be `Indexed`, which selecting and reshaping along time and environments keep as such.
+Those that need torch are in `tensors.py`, so that the workers of environments do without it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
-
-import torch
-from torch import Tensor
-
-T = TypeVar("T")
+from collections.abc import Callable, Iterator
+from typing import Any
 
 
 def mapped(function: Callable[..., object], tree: object, *others: Any) -> Any:
@@ -28,20 +23,6 @@ def leaves(tree: object) -> Iterator[Any]:
         yield tree
 
 
-def stack(trees: Sequence[Any]) -> Any:
-    """Returns trees of tensors with the same keys, stacked along a new first dimension."""
-    if isinstance(trees[0], dict):
-        return {key: stack([tree[key] for tree in trees]) for key in trees[0]}
-    return torch.stack(list(trees))
-
-
-def joined(trees: Sequence[Any]) -> Any:
-    """Returns trees of tensors with the same keys, concatenated along the first dimension. Copies the tensors."""
-    if isinstance(trees[0], dict):
-        return {key: joined([tree[key] for tree in trees]) for key in trees[0]}
-    return torch.cat(list(trees))
-
-
 def dotted(name: str, tree: object) -> dict[str, Any]:
     """Returns the leaves of a tree by dotted names: {"a": x} named "obs" gives {"obs.a": x}."""
     if not isinstance(tree, dict):
@@ -57,34 +38,3 @@ def index(tree: Any, where: Any) -> Any:
     if isinstance(tree, dict):
         return {key: index(value, where) for key, value in tree.items()}
     return tree[where]
-
-
-def selected(tree: T, rows: Tensor, dim: int) -> T:
-    """Returns the rows with these indices along dimension `dim` of every tensor."""
-    return mapped(lambda leaf: leaf.index_select(dim, rows), tree)
-
-
-def flat(tree: T) -> T:
-    """Reshapes every tensor from [time, env, ...] to [time * env, ...]."""
-    return mapped(lambda leaf: leaf.flatten(0, 1), tree)
-
-
-def unflattened(tree: T, *shape: int) -> T:
-    """Reshapes every tensor from [time * env, ...] to [*shape, ...], such as [time, env, ...]."""
-    return mapped(lambda leaf: leaf.unflatten(0, shape), tree)
-
-
-def on(place: torch.device | Tensor, tree: T) -> T:
-    """Returns the tree with its tensors on a device, or on the device of the tensor `place`. Leaves may be lists."""
-    device = place
-    if isinstance(place, Tensor):
-        device = place.device
-
-    def moved(leaf: object) -> Any:
-        if isinstance(leaf, list):
-            return [on(device, part) for part in leaf]
-        if isinstance(leaf, Tensor):
-            return leaf.to(device)
-        return leaf
-
-    return mapped(moved, tree)

@@ -61,3 +61,17 @@ def columns(parts: Mapping[str, Any]) -> dict[str, slice]:
         found[name] = slice(start, stop)
         start = stop
     return found
+
+
+def choices(space: Space) -> list[int]:
+    """Returns the number of choices of each discrete dimension of an action space, [] if it has none."""
+    match space:
+        case spaces.Discrete():
+            return [int(space.n)]
+        case spaces.MultiDiscrete():
+            return [int(n) for n in space.nvec]
+        case spaces.MultiBinary():
+            return [2] * int(space.shape[0])
+        case MixedSpace():
+            return choices(space.discrete)
+    return []

@@ -13,7 +13,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.state import Optim, RMSprop
 from rlrun.errors import ConfigError
 from rlrun.indexed import dense
-from rlrun.nested import flat
+from rlrun.tensors import flat
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]

@@ -10,7 +10,7 @@ from toys import put, toy, train
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.functional.returns import gae, td_lambda, vtrace
-from rlrun.nested import flat
+from rlrun.tensors import flat
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]

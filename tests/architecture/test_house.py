@@ -31,6 +31,7 @@ settings
 types
 functional
 nested
+tensors
 indexed
 formats
 snapshot

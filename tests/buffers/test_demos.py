@@ -10,8 +10,8 @@ from rlrun.buffers.demo_lines import episode, transitions, with_lines
 from rlrun.buffers.demos import Demos, cut, priorities
 from rlrun.buffers.replay import Reading
 from rlrun.errors import ConfigError, RunError
-from rlrun.nested import joined
 from rlrun.settings import ScheduledValue
+from rlrun.tensors import joined
 from rlrun.types import Spec
 
 CONFIG: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
-from rlrun.envs.stepping.goal_rewards import GoalFunctions
+from rlrun.envs.stepping.goal_functions import GoalFunctions
 from rlrun.envs.stepping.slot import EnvSlot
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError

@@ -21,8 +21,9 @@ from rlrun.datasets.demonstrations import read, write
 from rlrun.dotted import leaves
 from rlrun.envs.saving.episode_record import decoded, encoded
 from rlrun.envs.stepping import obs_adapter
-from rlrun.envs.stepping.actions import conversion, sampled, single
+from rlrun.envs.stepping.actions import conversion, single
 from rlrun.envs.stepping.actions import values as values_of
+from rlrun.envs.stepping.random_actions import sampled
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.nested import index

@@ -11,7 +11,7 @@ from toys import equal, toy, train, weights
 
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
-from rlrun.envs.stepping.actions import sampled
+from rlrun.envs.stepping.random_actions import sampled
 from rlrun.types import Spec
 
 Build = Callable[..., Loop]

@@ -8,7 +8,8 @@ import torch
 from gymnasium import Space, spaces
 
 from rlrun.core.random import Stream
-from rlrun.networks.choices import choices, distribution, legal
+from rlrun.networks.choices import distribution, legal
+from rlrun.spaces import choices
 
 MULTI = spaces.MultiDiscrete([2, 3])
 INF = float("inf")

@@ -12,9 +12,9 @@ from rlrun.addons.memory import RecurrentState
 from rlrun.buffers.minibatches import minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.nested import flat
 from rlrun.networks.recurrent import StateLayout
 from rlrun.settings import registry
+from rlrun.tensors import flat
 from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from rlrun.core.addon import Addon
 from rlrun.core.agent import policy
-from rlrun.nested import flat, index, mapped
+from rlrun.nested import index, mapped
 from rlrun.networks.recurrent import Recurrent, StateLayout
+from rlrun.tensors import flat
 from rlrun.types import MASK, Batch, Obs
 
 

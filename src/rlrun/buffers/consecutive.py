@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from rlrun.indexed import dense
-from rlrun.nested import flat, index
+from rlrun.nested import index
+from rlrun.tensors import flat
 from rlrun.types import Batch
 
 

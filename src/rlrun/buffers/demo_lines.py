@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from rlrun.buffers.demos import Demo, cut
-from rlrun.nested import index, joined, mapped, stack
+from rlrun.nested import index, mapped
+from rlrun.tensors import joined, stack
 from rlrun.types import Batch, Obs, carried
 
 # `Addons.see`: observations, carry and whether to explore -> observations of the agent, and extras

@@ -15,8 +15,9 @@ from rlrun.buffers.dtypes import FloatType
 from rlrun.buffers.replay import Reading
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError, RunError
-from rlrun.nested import mapped, on
+from rlrun.nested import mapped
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveInt, Scheduled, config, register
+from rlrun.tensors import on
 from rlrun.types import Spec
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from rlrun.buffers.packing import Layout
 from rlrun.buffers.ring import RingBuffer
 from rlrun.module import Module
-from rlrun.nested import on
+from rlrun.tensors import on
 from rlrun.types import Batch, Spec
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.indexed import dense
-from rlrun.nested import flat, index, mapped, selected
+from rlrun.nested import index, mapped
+from rlrun.tensors import flat, selected
 from rlrun.types import Batch
 
 

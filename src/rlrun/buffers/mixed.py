@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.replay import Replay
-from rlrun.nested import joined
+from rlrun.tensors import joined
 from rlrun.types import Batch, Step
 
 

@@ -8,7 +8,8 @@ from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.demos import Demo
 from rlrun.core.collector import check_ends
 from rlrun.indexed import dense
-from rlrun.nested import index, joined, leaves
+from rlrun.nested import index, leaves
+from rlrun.tensors import joined
 from rlrun.types import Batch, Spec
 
 KEYS = ("obs", "action", "reward", "next_obs", "terminated", "weight")

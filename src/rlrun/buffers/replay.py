@@ -27,8 +27,8 @@ from rlrun.buffers.dtypes import FloatType
 from rlrun.buffers.rows import StoredRows, image_shapes
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
-from rlrun.nested import unflattened
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, config, register
+from rlrun.tensors import unflattened
 from rlrun.types import Batch, Spec
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from rlrun import memory
 from rlrun.buffers.dtypes import FloatType, stored_as
 from rlrun.indexed import HALVES, Indexed
-from rlrun.nested import index, joined, mapped, on, stack
+from rlrun.nested import index, mapped
 from rlrun.networks.inputs import is_image, leaves
+from rlrun.tensors import joined, on, stack
 from rlrun.types import Batch, Obs, Spec, Step
 
 Dtypes = Mapping[Literal["obs"], FloatType]

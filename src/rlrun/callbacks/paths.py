@@ -12,9 +12,10 @@ from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.demos import Demo
 from rlrun.core.callback import Callback
 from rlrun.datasets.demonstrations import require_minari, write
-from rlrun.nested import index, on, stack
+from rlrun.nested import index
 from rlrun.settings import register
 from rlrun.snapshot.store import step_name
+from rlrun.tensors import on, stack
 from rlrun.types import Batch, Step
 
 KEYS = ("obs", "next_obs", "executed", "reward", "terminated", "truncated", "weight", "first")

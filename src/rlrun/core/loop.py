@@ -14,10 +14,10 @@ from rlrun.core.collector import Acts, Collector
 from rlrun.core.data import Data
 from rlrun.core.learner import Learner
 from rlrun.module import Module
-from rlrun.nested import on
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import Schedules
 from rlrun.settings import Around, Requires
+from rlrun.tensors import on
 from rlrun.types import NOTHING, Batch, Context, Events, MetaBatch, Metrics, Obs, PopulationBatch, Spec, Step
 
 

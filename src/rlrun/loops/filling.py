@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlrun.core.agent import Agent
 from rlrun.core.random import Stream
-from rlrun.envs.stepping.actions import sampled, zeros
+from rlrun.envs.stepping.random_actions import sampled, zeros
 from rlrun.types import Batch, Obs, Spec
 
 Warmup = Literal["random", "zero", "agent"]

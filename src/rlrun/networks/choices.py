@@ -13,22 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlrun.functional.distributions import Categorical, Independent, masked
-from rlrun.spaces import MixedSpace
+from rlrun.spaces import MixedSpace, choices
 from rlrun.types import MASK, Obs
-
-
-def choices(space: Space) -> list[int]:
-    """Returns the number of choices of each discrete dimension of an action space, [] if it has none."""
-    match space:
-        case spaces.Discrete():
-            return [int(space.n)]
-        case spaces.MultiDiscrete():
-            return [int(n) for n in space.nvec]
-        case spaces.MultiBinary():
-            return [2] * int(space.shape[0])
-        case MixedSpace():
-            return choices(space.discrete)
-    return []
 
 
 def legal(scores: Tensor, obs: Obs) -> Tensor:

@@ -8,9 +8,9 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlrun.functional.distributions import Categorical, Independent, Joint, Normal, SquashedNormal
-from rlrun.networks.choices import choices, distribution
+from rlrun.networks.choices import distribution
 from rlrun.networks.linear import Linear
-from rlrun.spaces import MixedSpace
+from rlrun.spaces import MixedSpace, choices
 from rlrun.types import Metrics, Obs
 
 LOG_STD_MIN = -20.0  # bounds of log_std where it depends on the observation, as in the SAC authors' code

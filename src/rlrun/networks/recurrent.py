@@ -38,10 +38,10 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
-from rlrun.nested import flat
 from rlrun.networks.inputs import random_rows
 from rlrun.networks.torsos import Layers, Mlp, auto
 from rlrun.settings import Around, NonNegativeInt, Requires, Size, Units, config, register
+from rlrun.tensors import flat
 from rlrun.types import Batch, Obs
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
-from rlrun.nested import unflattened
+from rlrun.tensors import unflattened
 from rlrun.types import Obs
 
 

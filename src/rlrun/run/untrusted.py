@@ -4,37 +4,27 @@ An environment that was self-tested on this machine with the same arguments is t
 a worker with limited time and memory. Arguments that name files or open windows must be typed again by the user.
 """
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-
-from rlrun import memory, operating_system
+from rlrun import memory
 from rlrun.config.reach import of_arguments
-from rlrun.core.random import Stream
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.making.make import Recipe, recipe
 from rlrun.envs.saving import verdicts
 from rlrun.envs.saving.examination import WorkerReports
-from rlrun.envs.stepping.accelerated import Accelerated, Simulator
-from rlrun.envs.stepping.obs_adapter import sample
 from rlrun.envs.stepping.slot import EnvError
+from rlrun.envs.stepping.trial import Make, scheduled, take_steps
 from rlrun.envs.stepping.workers import SilentError, end, started
 from rlrun.errors import ConfigError
 from rlrun.run.data import OURS
 from rlrun.schedules.curriculum import Curriculum
 
 TIMEOUT_S = 6.0  # for making an environment and a few steps, unless env.timeout_s is shorter or was typed by the user
-STEPS = 3
 LEAST_MEMORY = 1 << 30  # bytes that the trial may always use, whatever memory the machine has
 READ_BY_RLRUN = ("path", "source")  # arguments of our own tables, whose content is verified by its digest
-
-Make = Callable[[], gym.Env]
 
 
 def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only: bool = False) -> None:
@@ -92,13 +82,6 @@ def maker(one: Recipe) -> Make:
     return one
 
 
-def scheduled(one: Recipe, parameters: dict[str, float]) -> Any:
-    """Returns a new environment whose next episode begins with these scheduled attributes."""
-    env = one()
-    env.set_parameters(parameters)
-    return env
-
-
 def try_environments(makes: list[Make], trained: Recipe, cfg: EnvConfig) -> None:
     """Makes all environments in one worker and takes a few steps in each. Raises ConfigError if that fails.
 
@@ -121,38 +104,3 @@ def try_environments(makes: list[Make], trained: Recipe, cfg: EnvConfig) -> None
     finally:
         pipe.close()
         end([pipe.process])
-
-
-def take_steps(
-    pipe: Connection, index: int, given: tuple[Iterable[Make], int], resources: contextlib.ExitStack
-) -> None:
-    """Runs in a worker: makes environments, takes a few steps in each, and reports that it is done."""
-    makes, limit = given
-    operating_system.limit_memory(limit)
-    for make in makes:
-        env = make()
-        resources.callback(env.close)
-        if isinstance(env, gym.Env | gym.vector.VectorEnv):
-            step_environment(env)
-        else:
-            step_simulator(env)
-    pipe.send((None, None))
-
-
-def step_environment(env: gym.Env) -> None:
-    """Takes a few random steps in an environment or a vector env of Gymnasium."""
-    env.action_space.seed(0)
-    obs, _ = env.reset(seed=0)
-    for _ in range(STEPS):
-        obs, _, terminated, truncated, _ = env.step(sample(env.action_space, obs))
-        if np.any(terminated) or np.any(truncated):
-            obs, _ = env.reset()
-
-
-def step_simulator(simulator: Simulator) -> None:
-    """Takes a few random steps in a simulator, by the vector environment that samples its actions."""
-    env = Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="simulator")
-    random = Stream(0, "actions")
-    env.reset()
-    for _ in range(STEPS):
-        env.step(env.sample(random))

@@ -22,7 +22,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
-from rlrun.nested import flat, index
+from rlrun.nested import index
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.settings import (
@@ -36,6 +36,7 @@ from rlrun.settings import (
     register,
     registry,
 )
+from rlrun.tensors import flat
 from rlrun.types import MASK, Batch, Context, Metrics, Obs, Spec
 
 STEP_RESULTS = ("reward", "terminated")  # fields that a step returns together with the next observation

@@ -14,10 +14,10 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import batch_mean, sum_over_members, weighted_mean
-from rlrun.nested import joined
 from rlrun.networks.heads import SquashedGaussianPolicy
 from rlrun.networks.norm import batch_statistics
 from rlrun.settings import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config, register
+from rlrun.tensors import joined
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 

@@ -24,7 +24,6 @@ from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, weighted_mean
 from rlrun.functional.priorities import of_sequences
 from rlrun.functional.returns import compare_through
-from rlrun.nested import flat
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.settings import (
     Discounted,
@@ -39,6 +38,7 @@ from rlrun.settings import (
     register,
     registry,
 )
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 

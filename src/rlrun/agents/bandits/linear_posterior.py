@@ -15,10 +15,10 @@ from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
-from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.settings import Around, NonNegativeInt, PositiveFloat, config, register
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 MAX_INPUTS = 1000  # a limit, because the cost of a step grows with the cube of the number of inputs

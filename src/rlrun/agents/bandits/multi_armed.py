@@ -10,7 +10,7 @@ from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.tabular import random_argmax
-from rlrun.nested import flat
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Spec
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
-from rlrun.nested import flat
-from rlrun.networks.choices import choices
 from rlrun.settings import Scheduled
+from rlrun.spaces import choices
+from rlrun.tensors import flat
 from rlrun.types import Batch, Metrics
 
 # names that `target_entropy` may have in place of a number; `resolve_target_entropy` computes the number

@@ -17,9 +17,10 @@ from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.functional.losses import masked_mean
-from rlrun.nested import flat, index
+from rlrun.nested import index
 from rlrun.settings import NStepReturns, config, register
 from rlrun.spaces import MixedSpace
+from rlrun.tensors import flat
 from rlrun.types import Batch, Obs, Spec
 
 WINDOW = 1000  # number of recent updates that the running mean of log pi covers, roughly

@@ -21,7 +21,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.search import Model, Node
-from rlrun.nested import flat, index
+from rlrun.nested import index
 from rlrun.networks.choices import legal
 from rlrun.networks.latent_model import LatentModel, scale_gradient
 from rlrun.settings import (
@@ -39,6 +39,7 @@ from rlrun.settings import (
     register,
     registry,
 )
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 

@@ -13,9 +13,10 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import clipped_value_error, explained_variance, masked_mean
 from rlrun.indexed import dense
-from rlrun.nested import flat, mapped, selected
+from rlrun.nested import mapped
 from rlrun.networks.heads import Value
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, Size, config, register
+from rlrun.tensors import flat, selected
 from rlrun.types import Batch, Metrics, Obs
 
 BLOCK = 16  # rows that a matrix product computes together; it rounds the rows of an incomplete block differently

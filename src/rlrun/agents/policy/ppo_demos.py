@@ -15,8 +15,8 @@ from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Distribution
-from rlrun.nested import flat
 from rlrun.settings import register
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 

@@ -13,9 +13,9 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
-from rlrun.nested import flat
 from rlrun.networks.heads import Head
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 LABEL = "label"  # the report that holds the class of a row

@@ -16,8 +16,8 @@ from rlrun.core.parts import Parts
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move_along
-from rlrun.nested import on
 from rlrun.settings import Around, Fraction, config, register
+from rlrun.tensors import on
 from rlrun.types import Batch, Metrics, Spec
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rlrun.core.random import Stream
 from rlrun.envs.saving.state import Tree
-from rlrun.nested import mapped, on
+from rlrun.nested import mapped
+from rlrun.tensors import on
 from rlrun.types import Obs
 
 UNLIMITED = 2**31 - 1  # steps of an episode

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from rlrun.core.random import Stream
 from rlrun.envs.making.tasks import Tasks
 from rlrun.envs.saving.state import Tree
-from rlrun.envs.stepping.actions import Actions, sampled
+from rlrun.envs.stepping.actions import Actions
 from rlrun.envs.stepping.goal_rewards import GoalRewards
+from rlrun.envs.stepping.random_actions import sampled
 from rlrun.errors import ConfigError, RunError
-from rlrun.nested import leaves, mapped, on
+from rlrun.nested import leaves, mapped
+from rlrun.tensors import on
 from rlrun.types import NOTHING, Episode, Events, Obs, Spec, Step
 
 UNREAD = 1024  # after this many vector steps, ended episodes are read from the device
@@ -144,7 +146,7 @@ class Accelerated(nn.Module):
         """Does nothing, because the environments of a simulator have no tasks of their own."""
 
     def sample(self, random: Stream) -> Tensor:
-        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `random_actions.sampled`."""
         return sampled(self.spec, self.obs, random, self.device)
 
     def render(self) -> np.ndarray:

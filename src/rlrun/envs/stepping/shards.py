@@ -24,8 +24,8 @@ from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 from rlrun.nested import index as rows_of
-from rlrun.nested import joined, on
 from rlrun.schedules.numbers import Schedules
+from rlrun.tensors import joined, on
 from rlrun.types import NOTHING, Batch, Episode, Events, Obs, Step, carried
 
 T = TypeVar("T")

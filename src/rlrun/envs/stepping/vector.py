@@ -26,12 +26,13 @@ from rlrun.envs.saving.state import Tree
 from rlrun.envs.saving.verdicts import Verdict
 from rlrun.envs.stepping import reports
 from rlrun.envs.stepping.accelerated import Accelerated
-from rlrun.envs.stepping.actions import conversion, sampled
+from rlrun.envs.stepping.actions import conversion
 from rlrun.envs.stepping.autoreset import Arrays, Infos, Results, SameStep, adapter, copied, put
 from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.envs.stepping.pool import SyncPool, VectorPool
 from rlrun.envs.stepping.process import check_folder, unchanged
+from rlrun.envs.stepping.random_actions import sampled
 from rlrun.envs.stepping.reports import Reports
 from rlrun.envs.stepping.returned import (
     BOOLS,
@@ -398,7 +399,7 @@ class VectorEnv(nn.Module):
         return {name: self._tensor(value) for name, value in found.items()}
 
     def sample(self, random: Stream) -> Tensor:
-        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `random_actions.sampled`."""
         return sampled(self.spec, self.obs, random, self.device)
 
     def render(self) -> np.ndarray:

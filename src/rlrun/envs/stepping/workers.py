@@ -25,13 +25,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from gymnasium import Space
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars, create_empty_array
-from torch import Tensor
 
 from rlrun import memory
 from rlrun.envs.making.make import Recipe
@@ -42,10 +40,14 @@ from rlrun.errors import RlrunError
 from rlrun.imports import SAFE_PATH, import_named, safe_path
 from rlrun.operating_system import kill_when_closed, signals_of
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PRELOADED = ("rlrun.envs.stepping.workers", "rlrun.envs.saving.examination")
-# packages of environments that the server also preloads; others are not, because a failing import would end the server
+# packages of environments that the server also preloads. Others are not, because a failing import would end the server;
+# for these it preloads torch, which they may import and which takes longer than all else
 ENGINES = ("gymnasium.", "ale_py", "rlrun.")
 IGNORED = signals_of("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # only the run itself handles these
 ALIGNMENT = 64  # bytes
@@ -72,18 +74,26 @@ def packed(message: object) -> bytes:
     """
     file = io.BytesIO()
     pickler = ForkingPickler(file, 5)  # the first protocol that does not copy arrays
-    pickler.dispatch_table = _with_tensors()  # type: ignore[assignment]
+    pickler.dispatch_table = _reductions("torch" in sys.modules)  # type: ignore[assignment]
     pickler.dump(message)
     return file.getvalue()
 
 
 @cache
-def _with_tensors() -> dict[type, Callable[..., object]]:
-    return {**ForkingPickler(io.BytesIO()).dispatch_table, Tensor: as_array}
+def _reductions(tensors: bool) -> dict[type, Callable[..., object]]:
+    """Returns how objects of some types are pickled. tensors: whether there can be tensors, as torch is imported."""
+    table: dict[type, Callable[..., object]] = {**ForkingPickler(io.BytesIO()).dispatch_table}
+    if tensors:
+        from torch import Tensor
+
+        table[Tensor] = as_array
+    return table
 
 
-def as_array(tensor: Tensor) -> tuple[Callable[[np.ndarray], Tensor], tuple[np.ndarray]]:
+def as_array(tensor: "Tensor") -> tuple[Callable[[np.ndarray], "Tensor"], tuple[np.ndarray]]:
     """Returns a function that makes the tensor again, on the CPU, and its argument."""
+    import torch
+
     return torch.from_numpy, (tensor.detach().cpu().numpy(),)
 
 
@@ -170,10 +180,9 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
     """
     if START == "forkserver":
         engine = str(recipe.spec.entry_point).partition(":")[0]
-        modules = [*PRELOADED]
-        if engine.startswith(ENGINES):
-            modules.append(engine)
-        multiprocessing.set_forkserver_preload(modules)
+        if not engine.startswith(ENGINES) or recipe.vectorised:
+            engine = "torch"
+        multiprocessing.set_forkserver_preload([*PRELOADED, target.__module__, engine])
     context: Any = multiprocessing.get_context(START)
     index = recipe.index
     ours, theirs = context.Pipe()

@@ -16,9 +16,9 @@ from rlrun.core.state import Optim
 from rlrun.functional.distributions import Distribution
 from rlrun.functional.losses import masked_mean, standardise
 from rlrun.functional.returns import gae
-from rlrun.nested import flat
 from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, config, register
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 

@@ -13,7 +13,7 @@ from rlrun.core.addon import Addon, RewardModule
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import reverse_recurrence
-from rlrun.nested import flat
+from rlrun.tensors import flat
 from rlrun.types import Batch, Bonus, Context, Metrics, Spec, Step
 
 
