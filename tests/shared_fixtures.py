@@ -99,10 +99,10 @@ def shared_commit() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def workers_without_torch() -> Iterator[None]:
-    """Lets the server of workers not preload torch, as the environments of the tests do without it."""
+def workers_with_torch() -> Iterator[None]:
+    """Lets the server of workers preload what the modules of the tests import, as all tests of a process share it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "ENGINES", (*workers.ENGINES, "probes", "probe_spaces", "frames_env", "key_door"))
+        patch.setattr(workers, "PRELOADED", (*workers.PRELOADED, "rlrun.run.assemble"))
         yield
 
 
