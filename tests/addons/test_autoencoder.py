@@ -71,12 +71,12 @@ def test_only_the_chosen_losses_move_the_encoder(trained_by: str, build: Build) 
 
 @pytest.mark.parametrize(
     ("algo", "changes", "expected"),
-    [("ppo", {}, True), ("ppo", {"algo.critic_update": {"name": "shared"}}, True), ("a2c_split", {}, False)],
+    [("ppo", {}, True), ("ppo", {"algo.critic_update.name": "shared"}, True), ("a2c_split", {}, False)],
 )
 def test_policy_losses_move_the_encoder_if_their_optimiser_owns_it(
     algo: str, changes: Values, expected: bool, build: Build
 ) -> None:
-    loop: Any = build(encoded(algo, "agent", **{"algo.value_coef": 0.0} | changes))
+    loop: Any = build(encoded(algo, "agent", **{"algo.critic_update.value_coef": 0.0} | changes))
     data, encoder = loop.agent.advantages(loop.collect_rollout()), loop.addons[0].encoder
     before = flat(encoder)
     loop.agent.update_minibatch({name: value.flatten(0, 1) for name, value in data.items()})
@@ -115,7 +115,7 @@ def test_both_losses_step_the_encoder_as_two_adams_of_torch(build: Build) -> Non
         ("td3", {}, "agent.critic_optim"),
         ("dqn", {}, "agent.optim"),
         ("ppo", {}, "agent.optim"),
-        ("ppo", {"algo.critic_update": {"name": "shared"}}, "agent.optim"),
+        ("ppo", {"algo.critic_update.name": "shared"}, "agent.optim"),
         ("a2c_split", {}, "agent.critic.optim"),
     ],
 )

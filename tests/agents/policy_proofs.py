@@ -51,7 +51,8 @@ def prefers(agent: Any, action: int = 1, obs: torch.Tensor | None = None) -> flo
 
 def stays_near_where_it_collected(build: Build, algo: str) -> bool:
     """However many passes are made over one rollout, the better action does not become certain."""
-    agent = agent_of(build, algo, **{"algo.epochs": 200, "algo.learning_rate": 0.003, "algo.value_coef": 0.0})
+    changes = {"algo.epochs": 200, "algo.learning_rate": 0.003, "algo.critic_update.value_coef": 0.0}
+    agent = agent_of(build, algo, **changes)
     action = torch.arange(8) % 2
     learn(agent, rollout(action, 2 * action - 1))
     return 0.55 < prefers(agent) < 0.75

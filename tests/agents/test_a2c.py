@@ -85,7 +85,7 @@ def test_a2c_running_normalisation_keeps_previous_rollouts(build: Build) -> None
 
 def test_a2c_joint_gradient_equals_the_paper(build: Build) -> None:
     """d/d theta of -mean(A log pi) + c_v 1/2 mean((R - V)^2) - c_e H, for the output layers, by hand."""
-    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.value_coef": 0.5}))
+    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.critic_update.value_coef": 0.5}))
     agent, grads = loop.agent, []
     agent.optim.apply = grads.append
     obs, action, n = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0]), 6
@@ -204,7 +204,7 @@ def test_a2c_ignores_a_fully_masked_rollout(algo: str, build: Build) -> None:
 
 def test_critic_update_shared_trains_the_torso_of_the_policy(build: Build) -> None:
     """With advantages of 0 only the values are learned. The torso still changes, and the optimiser holds it once."""
-    agent: Any = build(toy("a2c", **{"algo.critic_update": {"name": "shared"}})).agent
+    agent: Any = build(toy("a2c", **{"algo.critic_update.name": "shared"})).agent
     assert agent.critic.network.torso is agent.policy.torso
     assert len(agent.optim.params) == len([*agent.parameters()])
     rollout = {key: flat(value) for key, value in made(8, 2).items()}
@@ -238,6 +238,18 @@ def test_a2c_minibatch_critic_learns_discounted_returns(build: Build) -> None:
         following = reward + 0.9 * following
         expected.insert(0, following)
     torch.testing.assert_close(agent.advantages(rollout)["return"], torch.stack(expected))
+
+
+@pytest.mark.parametrize("own", [1, 2, 3])
+def test_critic_loss_averages_own_columns_and_adds_those_of_bonuses(own: int, build: Build) -> None:
+    critic: Any = build(toy("a2c")).agent.critic
+    critic.own_rewards = own
+    critic.network = torch.nn.Identity()
+    errors = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [9.0, 9.0, 9.0]])
+    zero = torch.zeros(3, 3)
+    loss = critic.loss({"obs": errors, "value": zero, "return": zero, "weight": torch.tensor([1.0, 1.0, 0.0])})
+    squares = 0.5 * errors[:2] ** 2
+    torch.testing.assert_close(loss, (squares[:, :own].mean(1) + squares[:, own:].sum(1)).mean())
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -13,7 +13,8 @@ from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
-SPLIT = {"name": "split", "optimizer": None, "learning_rate": None, "max_grad_norm": None}
+OF_THE_AGENT = dict.fromkeys(("optimizer", "learning_rate", "max_grad_norm"))
+SPLIT = {"name": "split", "value_coef": 0.5, "clip_value": None} | OF_THE_AGENT
 
 
 def old_bandit(rows: int = 64) -> Batch:
@@ -72,7 +73,7 @@ def test_vtrace_refuses_rho_clip_below_c_clip(build: Build) -> None:
 
 @pytest.mark.parametrize(("ratio", "moves"), [(1.0, True), (1.5, False)])
 def test_ppo_has_no_gradient_beyond_the_clip_range(ratio: float, moves: bool, build: Build) -> None:
-    agent: Any = build(toy("ppo", **{"algo.advantage.normalize": "none", "algo.value_coef": 0.0})).agent
+    agent: Any = build(toy("ppo", **{"algo.advantage.normalize": "none", "algo.critic_update.value_coef": 0.0})).agent
     with torch.no_grad():
         now = agent.policy(torch.zeros(4, 4)).log_prob(torch.tensor([0, 1, 0, 1]))
     batch = minibatch(advantage=torch.ones(4), log_prob=now - torch.tensor(ratio).log())
@@ -132,7 +133,7 @@ def test_ppo_critic_first_fits_its_critic_before_the_policy(build: Build) -> Non
 def test_ppo2_without_clipping_equals_a2c(build: Build) -> None:
     """If the minibatch is the whole rollout, every ratio is 1, so only value clipping differs."""
     same = {
-        "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.advantage.value_lambda": 1.0,
+        "algo.epochs": 1, "algo.minibatch_size": None, "algo.advantage.value_lambda": 1.0,
         "algo.advantage.normalize": "rollout", "algo.entropy.ent_coef": 0.01,
         "algo.critic_update": SPLIT, "algo.advantage.gae_lambda": 0.9,
     }  # fmt: skip

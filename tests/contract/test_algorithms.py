@@ -79,7 +79,7 @@ OTHER: Values = {
     "algo.advantage.rho_clip": 2.0,
     "algo.advantage.c_clip": 0.5,
     "algo.clip_range": 0.001,
-    "algo.clip_value": 0.001,
+    "algo.critic_update.clip_value": 0.001,
     "algo.max_grad_norm": 0.001,
     "algo.target_kl": 1e-9,
     "algo.buffer.reward_clip": 0.5,
@@ -181,7 +181,7 @@ OTHER: Values = {
     "algo.particle.minibatch_size": 4,
     "algo.num_minibatches": 2,
     "algo.particle.num_minibatches": 2,
-    "algo.particle.clip_value": 0.001,
+    "algo.particle.critic_update.clip_value": 0.001,
     "algo.particle.max_grad_norm": 0.001,
     "algo.particle.target_kl": 1e-9,
     "algo.particle.critic_update.optimizer": "rmsprop",
@@ -195,6 +195,7 @@ OTHER: Values = {
     "algo.reward_weights.max_weight": 0.5,
 }
 
+JOINT = {"name": "joint", "value_coef": 0.5, "clip_value": None}
 # Other keys that must be set so that a key has an effect.
 GIVEN: dict[str, Values] = {
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
@@ -207,9 +208,9 @@ GIVEN: dict[str, Values] = {
     "algo.entropy.fast_rate": {"algo.entropy.skip_free_stage": True},
     "algo.num_minibatches": {"algo.minibatch_size": None},
     "algo.particle.num_minibatches": {"algo.particle.minibatch_size": None},
-    "algo.value_coef": {"algo.critic_update": {"name": "joint"}},
-    "algo.advantage.value_lambda": {"algo.critic_update": {"name": "joint"}},
-    "algo.clip_value": {"algo.critic_update": {"name": "joint"}, "algo.epochs": 2},
+    "algo.critic_update.value_coef": {"algo.critic_update": JOINT},
+    "algo.advantage.value_lambda": {"algo.critic_update": JOINT},
+    "algo.critic_update.clip_value": {"algo.critic_update": JOINT, "algo.epochs": 2},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
     "algo.noisy_layers": {"algo.noisy_std": 0.5},

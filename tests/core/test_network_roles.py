@@ -57,7 +57,7 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
         ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn has no separate network for the critic"),
         (
             "ppo",
-            {"network.actor": {"hidden": [6]}, "algo.critic_update": {"name": "shared"}},
+            {"network.actor": {"hidden": [6]}, "algo.critic_update.name": "shared"},
             "network.actor: algo=ppo has no separate network for the actor",
         ),
         ("sac", {"network.norm": RENORM}, "network.norm=batch_renorm is not supported by algo=sac"),

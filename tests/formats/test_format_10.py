@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rlrun.formats.history import renamed_state, upgraded
+from rlrun.formats.history import renamed_metrics, renamed_state, upgraded
 
 
 def test_runs_of_format_9_end_and_log_by_steps() -> None:
@@ -66,3 +66,40 @@ def test_epsilon_of_format_9_falls_over_a_fraction_of_the_run() -> None:
     linear = {"name": "linear", "start": 1.0, "end": 0.1, "fraction": 0.1}
     values, _ = upgraded({"format": 9, "algo": {"epsilon": linear}})
     assert values == {"algo": {"epsilon": linear | {"end_step": None}}}
+
+
+CRITIC = {"value_coef": 0.3, "clip_value": 0.2}
+TO_0 = {"linear": {"end": 0.0}}
+
+
+@pytest.mark.parametrize("name", ["split", "none"])
+def test_settings_of_the_critic_of_format_9_move_to_its_section(name: str) -> None:
+    """Without a critic, they had no effect."""
+    has_critic = name != "none"
+    section, of_critic = {"name": name} | CRITIC, {"critic_update.value_coef": TO_0}
+    if not has_critic:
+        section, of_critic = {"name": name}, {}
+    agent: dict[str, Any] = {"critic_update": {"name": name}, "gamma": 0.9} | CRITIC
+    algo = {"name": "a2c", "schedule": {"gamma": TO_0, "value_coef": TO_0}} | agent
+    values: dict[str, Any] = upgraded({"format": 9, "algo": algo})[0]
+    moved = {"gamma": 0.9, "critic_update": section}
+    assert values["algo"] == {"name": "a2c", "schedule": {"gamma": TO_0} | of_critic} | moved
+
+    algo = {"name": "svpg", "schedule": {"particle": {"value_coef": TO_0}}, "particle": agent}
+    values = upgraded({"format": 9, "algo": algo})[0]
+    assert values["algo"] == {"name": "svpg", "schedule": {"particle": of_critic}, "particle": moved}
+
+
+@pytest.mark.parametrize("algo", [{"particle": 3, "critic_update": None}, {"value_coef": 0.2}])
+def test_other_settings_of_format_9_stay_where_they_are(algo: dict[str, Any]) -> None:
+    """The coefficient of MuZero is the agent's."""
+    assert upgraded({"format": 9, "algo": algo})[0] == {"algo": algo}
+
+
+@pytest.mark.parametrize("particle", ["", "particle."])
+def test_scheduled_coefficient_of_the_critic_of_format_9_moves(particle: str) -> None:
+    new = f"{particle}critic_update.value_coef"
+    row: dict[str, object] = {f"train/{particle}value_coef": 0.1, "train/clip_range": 0.2}
+    assert renamed_metrics(row, 9, "a2c") == {f"train/{new}": 0.1, "train/clip_range": 0.2}
+    state = {f"schedules.{particle}value_coef".replace("particle.", "particle/"): 0.1}
+    assert renamed_state(dict(state), 9, "a2c") == {"schedules." + new.replace(".", "/"): 0.1}

@@ -46,7 +46,7 @@ def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any],
     ("algo", "key"),
     [
         ("ppo", "clip_range"),
-        ("a2c", "value_coef"),
+        ("a2c", "critic_update.value_coef"),
         ("a2c", "entropy.ent_coef"),
         ("ppo", "advantage.gae_lambda"),
         ("sac", "critic_learning_rate"),

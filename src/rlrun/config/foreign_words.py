@@ -25,9 +25,12 @@ HIDDEN = ("network.hidden",)
 NETWORK = ("network.hidden", "network.activation")
 WARMUP = ("algo.loop.warmup_steps",)
 GRAD_NORM = ("algo.max_grad_norm",)
-VALUE_COEF = ("algo.value_coef (of half the squared error, as in CleanRL; twice that of Stable-Baselines3 and RLlib)",)
-SAME_VALUE_COEF = ("algo.value_coef (of half the squared error too)",)
-CLIP_VALUE = ("algo.clip_value",)
+VALUE_COEF = (
+    "algo.critic_update.value_coef "
+    "(of half the squared error, as in CleanRL; twice that of Stable-Baselines3 and RLlib)",
+)
+SAME_VALUE_COEF = ("algo.critic_update.value_coef (of half the squared error too)",)
+CLIP_VALUE = ("algo.critic_update.clip_value",)
 ENVS = ("env.num_envs",)
 WORKERS = ("env.num_envs (all environments: workers times environments of each)",)
 TOTAL = ("trainer.total_steps",)
@@ -174,9 +177,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     "gae_lambda": TRACE_LAMBDA,
     "clip_coef": ("algo.clip_range",),
     "clip_param": ("algo.clip_range",),
-    "clip_vloss": ("algo.clip_value (how far a value may move)",),
+    "clip_vloss": ("algo.critic_update.clip_value (how far a value may move)",),
     "clip_range_vf": CLIP_VALUE,
-    "vf_clip_param": ("algo.clip_value (how far a value may move; RLlib limits the squared error)",),
+    "vf_clip_param": ("algo.critic_update.clip_value (how far a value may move; RLlib limits the squared error)",),
     "vf_coef": VALUE_COEF,
     "vf_loss_coeff": VALUE_COEF,
     "ent_coef": ENTROPY,
@@ -290,7 +293,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mini_batch_size": MINIBATCH,
     "ppo_epoch": ("algo.epochs",),
     "value_loss_coef": SAME_VALUE_COEF,
-    "use_clipped_value_loss": ("algo.clip_value (how far a value may move)",),
+    "use_clipped_value_loss": ("algo.critic_update.clip_value (how far a value may move)",),
     "entropy_coef": ENTROPY,
     "num_updates": ("algo.loop.updates_per_step (num_updates / update_every)",),
     "start_steps": ("algo.loop.warmup_steps", "algo.epsilon.start_steps", "algo.epsilon (random_start has it)"),
@@ -311,7 +314,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "value_layers": ("network.critic ({hidden: [64, 64]})",),
     "shared_layers": CRITIC,
     "rollout_size": ROLLOUT,
-    "value_coeff": ("algo.value_coef (of half the squared error; twice that of GenRL)",),
+    "value_coeff": ("algo.critic_update.value_coef (of half the squared error; twice that of GenRL)",),
     "replay_size": ("algo.buffer.capacity",),
     "buffer_type": ("algo.buffer (replay or prioritized)",),
     "max_epsilon": ("algo.epsilon.start",),
@@ -375,6 +378,8 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "coef_end": ("algo.schedule (intrinsic: {coef: {linear: {end: 0}}})",),
     "learning_rate_decay": ("algo.schedule (learning_rate: {inverse: {decay: 0.5}})",),
     "reset_learning_rate_every": ("algo.schedule (learning_rate: {inverse: {decay: 0.5, restart_every: 100}})",),
+    "value_coef": ("algo.critic_update.value_coef", "algo.critic_update (all but none have it)"),
+    "clip_value": ("algo.critic_update.clip_value", "algo.critic_update (all but none have it)"),
     "advantage_after_fit": ("algo.critic_update.advantage_after_fit", "algo.critic_update (first has it)"),
 }
 

@@ -1,21 +1,44 @@
 """What changed from format 9 to 10: a run may end after updates, and its periods may be in updates or in episodes.
 
-The default number of updates of an iteration follows its minimums; it was one for each episode.
+The default number of updates of an iteration follows its minimums; it was one for each episode. What only the critic of
+an on-policy agent reads is in `critic_update`.
 """
 
 LOOP = "_extra_state"
 METRICS = "metrics._extra_state"
 TRAINER = "trainer._extra_state"
+OF_CRITIC = ("value_coef", "clip_value")
 
 
 def regroup(values: dict[str, object]) -> None:
-    """Names the updates of an iteration that were the default, in place. The config may have any content."""
+    """Names the updates of an iteration that were the default, and moves settings of critics of on-policy agents, in
+    place. The config may have any content."""
     algo = values.get("algo")
     if not isinstance(algo, dict):
         return
     loop = algo.get("loop")
     if isinstance(loop, dict) and loop.get("name") == "offpolicy_episodes" and "updates_per_iteration" in loop:
         loop["updates_per_iteration"] = loop["updates_per_iteration"] or "episodes"
+    schedule = algo.get("schedule")
+    _move_to_critic(algo, schedule)
+    if isinstance(schedule, dict):
+        schedule = schedule.get("particle")
+    _move_to_critic(algo.get("particle"), schedule)
+
+
+def _move_to_critic(agent: object, schedule: object) -> None:
+    """Moves the settings of the critic, and the schedule of its coefficient. They had no effect without a critic."""
+    if not isinstance(agent, dict) or not isinstance(agent.get("critic_update"), dict):
+        return
+    critic = agent["critic_update"]
+    moved = {key: agent.pop(key) for key in OF_CRITIC if key in agent}
+    has_critic = critic.get("name") != "none"
+    if has_critic:
+        critic |= moved
+    if isinstance(schedule, dict) and "value_coef" in schedule:
+        shape = schedule.pop("value_coef")
+        if has_critic:
+            schedule["critic_update.value_coef"] = shape
 
 
 def restate(state: dict[str, object]) -> None:

@@ -79,6 +79,14 @@ CHANGES: tuple[FormatChange, ...] = (
         ),
         regroup=format_10.regroup,
         restate=format_10.restate,
+        metrics=(
+            Renamed("train/value_coef", "train/critic_update.value_coef"),
+            Renamed("train/particle.value_coef", "train/particle.critic_update.value_coef"),
+        ),
+        state=(
+            Renamed("schedules.value_coef", "schedules.critic_update/value_coef"),
+            Renamed("schedules.particle/value_coef", "schedules.particle/critic_update/value_coef"),
+        ),
     ),
 )
 FORMAT = FIRST + len(CHANGES)

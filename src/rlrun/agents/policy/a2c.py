@@ -25,7 +25,6 @@ from rlrun.functional.losses import kl_k1, kl_k3, masked_mean
 from rlrun.networks.heads import PolicyHead
 from rlrun.settings import (
     Discounted,
-    NonNegativeFloat,
     Part,
     PositiveFloat,
     PositiveInt,
@@ -61,8 +60,6 @@ class A2C(Agent):
         num_minibatches: Size | None
         shuffle: bool
         init_std: PositiveFloat
-        value_coef: Scheduled[NonNegativeFloat]
-        clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
         loss_after: bool
@@ -178,7 +175,7 @@ class A2C(Agent):
         loss = policy_loss - entropy_bonus
         if self.critic.in_policy_loss:
             critic_loss = self.critic.loss(batch)
-            loss = loss + self.cfg.value_coef * critic_loss
+            loss = loss + self.critic.cfg.value_coef * critic_loss
             metrics["loss/critic"] = critic_loss.detach()
         log_ratio = log_ratio.detach()
         metrics["loss/kl"] = masked_mean(kl_k3(log_ratio), weight)

@@ -15,7 +15,7 @@ from rlrun.functional.losses import clipped_value_error, explained_variance, mas
 from rlrun.indexed import dense
 from rlrun.nested import mapped
 from rlrun.networks.heads import Value
-from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, Size, config, register
+from rlrun.settings import NonNegativeFloat, PositiveFloat, PositiveInt, Scheduled, Size, config, register
 from rlrun.tensors import flat, selected
 from rlrun.types import Batch, Metrics, Obs
 
@@ -32,10 +32,16 @@ class CriticUpdate(nn.Module):
     policy_role: ClassVar[str | None] = "actor"  # role of the policy's torso; None: policy and critic share the torso
     network: Value
 
-    def __init__(self, cfg: Any, agent: Any):
+    @config
+    class Config:
+        value_coef: Scheduled[NonNegativeFloat]
+        clip_value: PositiveFloat | None
+
+    def __init__(self, cfg: Any, agent: Any, parts: Parts):
         super().__init__()
         self.cfg = cfg
         self.agent = agent
+        self.own_rewards = parts.spec.own_rewards
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         """Returns the values of `obs` and of `next_obs`, both in the shape of the rewards: [time, env, ...].
@@ -72,19 +78,21 @@ class CriticUpdate(nn.Module):
         return {"loss/explained_variance": explained_variance(value, target, weight)}
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns half the mean squared error to the returns, summed over reward columns; 0-d.
+        """Returns half the mean squared error to the returns, 0-d.
 
+        It is averaged over the columns of the environment's rewards; those of intrinsic rewards are added.
         With `clip_value`, the error of a row is the larger of two: the error of the value, and the error of the value
         clipped to within clip_value of the old value (as in PPO2 of OpenAI Baselines).
         """
         limit = float("inf")
-        if self.agent.clip_value is not None:
-            limit = self.agent.clip_value
+        if self.cfg.clip_value is not None:
+            limit = self.cfg.clip_value
         value = self.network(batch["obs"])
         error = clipped_value_error(value, batch["value"], batch["return"], limit)
         weight = batch["weight"]
         if error.dim() > weight.dim():
-            error = error.sum(-1)
+            own, bonuses = error[..., : self.own_rewards], error[..., self.own_rewards :]
+            error = own.mean(-1) + bonuses.sum(-1)
         return masked_mean(error, weight)
 
     def fit_first(self, data: Batch, epochs: Epochs) -> Metrics:
@@ -106,12 +114,8 @@ class JointUpdate(CriticUpdate):
 
     in_policy_loss = True
 
-    @config
-    class Config:
-        pass
-
-    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
-        super().__init__(cfg, agent)
+    def __init__(self, cfg: CriticUpdate.Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+        super().__init__(cfg, agent, parts)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
 
 
@@ -122,12 +126,8 @@ class SharedUpdate(CriticUpdate):
     in_policy_loss = True
     policy_role = None
 
-    @config
-    class Config:
-        pass
-
-    def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
-        super().__init__(cfg, agent)
+    def __init__(self, cfg: CriticUpdate.Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+        super().__init__(cfg, agent, parts)
         self.network = Value(policy_torso, gain=1.0, columns=columns)
 
 
@@ -135,13 +135,13 @@ class OwnUpdate(CriticUpdate):
     """A separate critic network with a separate optimiser. Settings that are null have the agent's values."""
 
     @config
-    class Config:
+    class Config(CriticUpdate.Config):
         optimizer: Literal["adam", "rmsprop"] | None
         learning_rate: Scheduled[PositiveFloat] | None
         max_grad_norm: PositiveFloat | None
 
     def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
-        super().__init__(cfg, agent)
+        super().__init__(cfg, agent, parts)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
         self.optim = OPTIMIZERS[self.chosen("optimizer")](
             self.network.parameters(),
@@ -160,7 +160,7 @@ class OwnUpdate(CriticUpdate):
     @kernel
     def fit(self, batch: Batch) -> Metrics:
         loss = self.loss(batch)
-        self.optim.step(self.agent.value_coef * loss)
+        self.optim.step(self.cfg.value_coef * loss)
         return {"loss/critic": loss.detach()}
 
     @torch.no_grad()
@@ -215,7 +215,7 @@ class NoCritic(CriticUpdate):
         pass
 
     def __init__(self, cfg: Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
-        super().__init__(cfg, agent)
+        super().__init__(cfg, agent, parts)
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         zero = torch.zeros_like(rollout["reward"])
