@@ -11,7 +11,8 @@ from rlrun.core.addon import Addon
 from rlrun.core.state import RunningMoments, Statistics
 from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import entry, leaves
+from rlrun.nested import get, put
+from rlrun.networks.inputs import leaves
 from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
 
 REWARDS = {"returns": NormaliseRewards, "rewards": StandardiseRewards}
@@ -56,7 +57,7 @@ class NormaliseObservations(Addon):
                 "env.normalize: observations must be a Box of floats, or a Dict with vectors of floats, "
                 f"but this environment has {spec.obs}"
             )
-        self.by_path = tuple(Statistics(entry(spec.obs, path).shape) for path in self.paths)
+        self.by_path = tuple(Statistics(get(spec.obs, path).shape) for path in self.paths)
         self.statistics: nn.Module = nn.ModuleList(self.by_path)
         if isinstance(spec.obs, spaces.Box):
             self.statistics = self.by_path[0]
@@ -69,7 +70,7 @@ class NormaliseObservations(Addon):
 
     def on_step(self, step: Step) -> None:
         for path, statistics in zip(self.paths, self.by_path, strict=True):
-            statistics.add(entry(step["following"], path))
+            statistics.add(get(step["following"], path))
 
     def relabel(self, batch: Batch) -> Batch:
         relabelled = dict(batch)
@@ -86,8 +87,8 @@ class NormaliseObservations(Addon):
     def normalise(self, obs: Obs) -> Any:
         """Returns observations whose vectors of floats are standardised and clipped, as float32."""
         for path, statistics in zip(self.paths, self.by_path, strict=True):
-            standardised = self._standardised(entry(obs, path), statistics.live)
-            obs = _replaced(obs, path, standardised)
+            standardised = self._standardised(get(obs, path), statistics.live)
+            obs = put(obs, path, standardised)
         return obs
 
     def _standardised(self, x: Tensor, moments: RunningMoments) -> Tensor:
@@ -103,11 +104,3 @@ def _is_normalised(path: tuple[str, ...], space: Space) -> bool:
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return False
     return not path or len(space.shape) <= 1
-
-
-def _replaced(tree: Any, path: tuple[str, ...], value: Any) -> Any:
-    """Returns nested dicts with another value at the keys in `path`."""
-    if not path:
-        return value
-    key, *rest = path
-    return tree | {key: _replaced(tree[key], tuple(rest), value)}

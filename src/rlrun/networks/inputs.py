@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.functional.choices import one_hot
+from rlrun.nested import get
 from rlrun.spaces import MixedSpace
 from rlrun.types import MASK, Obs
 
@@ -51,13 +52,6 @@ def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield from leaves(subspace, (*path, key))
 
 
-def entry(obs: Any, path: tuple[str, ...]) -> Any:
-    """Returns the entry of a nested observation at the keys in `path`."""
-    for key in path:
-        obs = obs[key]
-    return obs
-
-
 def random_rows(space: Space, rows: int) -> Obs:
     """Returns random values of a space [rows, ...] in the form that networks get them, the same in every call."""
     if isinstance(space, spaces.Dict):
@@ -92,7 +86,7 @@ class FlattenInputs(nn.Module):
         self.size = sum(_size(leaf) for _, leaf in kept)
 
     def forward(self, x: Obs) -> Tensor:
-        vectors = [_flattened(leaf, entry(x, path)) for path, leaf in self.leaves]
+        vectors = [_flattened(leaf, get(x, path)) for path, leaf in self.leaves]
         return concatenated(vectors)
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import FlattenInputs, channels_last, concatenated, entry, is_image, largest_byte, leaves
+from rlrun.nested import get
+from rlrun.networks.inputs import FlattenInputs, channels_last, concatenated, is_image, largest_byte, leaves
 from rlrun.networks.linear import Linear
 from rlrun.settings import Part, Units, config, register, registry
 from rlrun.types import Obs
@@ -261,7 +262,7 @@ class Cnn(nn.Module):
         vectors = []
         encoders: Any
         for (i, path), encoders in zip(self.image_paths, self.convolutions, strict=True):
-            image = entry(inputs[i], path)
+            image = get(inputs[i], path)
             features = [encoder(image) for encoder in encoders]
             if self.members is None:
                 vectors.append(features[0])
