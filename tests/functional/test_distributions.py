@@ -9,9 +9,11 @@ from torch import distributions as reference
 
 from rlrun.core.random import Stream
 from rlrun.functional.distributions import (
+    Beta,
     Categorical,
     Independent,
     Joint,
+    Mixture,
     Normal,
     SquashedNormal,
     TruncatedNormal,
@@ -252,3 +254,70 @@ def test_squashed_parts_are_sampled_as_the_whole() -> None:
     parts, log_probs = dist.sample_parts(noise, [1, 2])
     torch.testing.assert_close(parts, action)
     torch.testing.assert_close(log_probs.sum(-1), log_prob)
+
+
+def test_beta_equals_torch_distributions() -> None:
+    alpha, beta = 0.5 + torch.rand(2, 7, 3, dtype=torch.float64) * 4
+    ours = Beta(alpha, beta, -2.0, 3.0)
+    stretched = reference.AffineTransform(torch.tensor(-2.0).double(), torch.tensor(5.0).double())
+    theirs = reference.TransformedDistribution(reference.Beta(alpha, beta), stretched)
+    action = ours.sample(ours.noise(Stream(0, "test")).double())
+    torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action).sum(-1))
+    entropy = reference.Beta(alpha, beta).entropy() + math.log(5)
+    torch.testing.assert_close(ours.entropy(), entropy.sum(-1))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(2.0, 5.0), (1.0, 1.0), (8.0, 1.5)])
+def test_beta_density_integrates_to_1_and_is_highest_at_the_mode(alpha: float, beta: float) -> None:
+    grid = torch.linspace(-1, 3, 20001, dtype=torch.float64)
+    dist = Beta(torch.tensor([alpha]).double(), torch.tensor([beta]).double(), -1.0, 3.0)
+    log_prob = dist.log_prob(grid.unsqueeze(1))
+    assert torch.trapezoid(log_prob.exp(), grid).item() == pytest.approx(1, abs=1e-3)
+    assert dist.log_prob(dist.mode()).item() == pytest.approx(log_prob.max().item(), abs=1e-6)
+    assert dist.log_prob(torch.tensor([[-1.1], [3.1]])).tolist() == [-math.inf, -math.inf]
+
+
+def test_beta_mode_without_a_peak() -> None:
+    alpha, beta = torch.tensor([[0.5, 2.0, 0.5], [2.0, 0.5, 1.0]])
+    assert Beta(alpha, beta, 0.0, 3.0).mode().tolist() == [0.0, 3.0, 1.0]
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(2.0, 5.0), (0.5, 0.5), (1.0, 3.0), (0.2, 0.3)])
+def test_beta_samples_have_its_moments_and_stay_inside(alpha: float, beta: float) -> None:
+    n = 4000
+    dist = Beta(torch.full((n, 1), alpha), torch.full((n, 1), beta), -1.0, 3.0)
+    fraction = (dist.sample(dist.noise(Stream(0, "test"))) + 1) / 4
+    assert fraction.min() > 0 and fraction.max() < 1
+    theirs = reference.Beta(torch.tensor(alpha), torch.tensor(beta))
+    assert (fraction.mean() - theirs.mean).abs() < 3 * theirs.stddev / math.sqrt(n)
+    assert fraction.var().item() == pytest.approx(theirs.variance.item(), rel=0.06)
+
+
+def mixture() -> Mixture:
+    """Weights 0.2 and 0.8 of N(-2, 0.5^2) and N(1, 1)."""
+    return Mixture(torch.tensor([0.2, 0.8]).log(), Normal(torch.tensor([[-2.0], [1.0]]), torch.tensor([[-0.7], [0.0]])))
+
+
+def test_mixture_equals_torch_distributions() -> None:
+    logits, (mean, log_std) = torch.randn(7, 4, dtype=torch.float64), torch.randn(2, 7, 4, 3, dtype=torch.float64)
+    ours, action = Mixture(logits, Normal(mean, log_std)), torch.randn(7, 3, dtype=torch.float64)
+    components = reference.Independent(reference.Normal(mean, log_std.exp()), 1)
+    theirs = reference.MixtureSameFamily(reference.Categorical(logits=logits), components)
+    torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action))
+
+
+def test_mixture_density_integrates_to_1() -> None:
+    grid = torch.linspace(-8, 8, 20001)
+    density = mixture().log_prob(grid.unsqueeze(1)).exp()
+    assert torch.trapezoid(density, grid).item() == pytest.approx(1, abs=1e-3)
+
+
+def test_mixture_samples_have_its_distribution() -> None:
+    n, dist = 4000, mixture()
+    logits = dist.logits.expand(n, 2)
+    components = Normal(dist.components.mean.expand(n, 2, 1), dist.components.log_std.expand(n, 2, 1))  # type: ignore[union-attr]
+    many = Mixture(logits, components)
+    sample = many.sample(many.noise(Stream(0, "test"))).flatten().sort().values
+    low, high = (reference.Normal(mean, std).cdf(sample) for mean, std in ((-2.0, math.exp(-0.7)), (1.0, 1.0)))
+    largest_gap = (0.2 * low + 0.8 * high - torch.arange(n) / n).abs().max()
+    assert largest_gap < 1.63 / math.sqrt(n)  # Kolmogorov-Smirnov, 1 %

@@ -1,9 +1,14 @@
 """Action distributions that take network outputs as parameters. `sample` takes its noise as an argument, because
-kernels must not draw random numbers."""
+kernels must not draw random numbers.
+
+A distribution is a dataclass of tensors, other distributions and constants. `to_tensors` names its tensors, so that
+rollouts and replay can store it, and `from_tensors` makes it of them again.
+"""
 
 import math
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,12 +17,15 @@ from torch.nn import functional as F
 LOG_2PI = math.log(2 * math.pi)
 LOG_2 = math.log(2)
 
+D = TypeVar("D")
+
 
 class Source(Protocol):
     """A source of random numbers, such as a named stream."""
 
     def normal(self, *shape: int) -> Tensor: ...
     def uniform(self, *shape: int) -> Tensor: ...
+    def gamma(self, shape: Tensor) -> Tensor: ...
 
 
 def tanh_log_det(u: Tensor) -> Tensor:
@@ -258,6 +266,89 @@ class SquashedNormal:
 
 
 @dataclass
+class Beta:
+    """Independent beta distributions over [low, high]; alpha and beta [..., actions], both positive."""
+
+    alpha: Tensor
+    beta: Tensor
+    low: float
+    high: float
+
+    def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes: Gamma(alpha, 1) and Gamma(beta, 1), [..., 2 * actions]."""
+        return source.gamma(torch.cat([self.alpha, self.beta], -1))
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Returns an action inside of (low, high), [..., actions]. No gradient flows to alpha and beta.
+
+        x / (x + y) has the distribution Beta(alpha, beta) if x ~ Gamma(alpha, 1) and y ~ Gamma(beta, 1).
+        """
+        x, y = noise.chunk(2, -1)
+        eps = torch.finfo(noise.dtype).eps
+        fraction = (x / (x + y)).clamp(eps, 1 - eps)
+        return self.low + (self.high - self.low) * fraction
+
+    def mode(self) -> Tensor:
+        """Returns the most likely action, [..., actions]; the mean where alpha and beta are both at most 1."""
+        above_low = (self.alpha - 1).clamp(min=0)
+        above_high = (self.beta - 1).clamp(min=0)
+        mean = self.alpha / (self.alpha + self.beta)
+        has_peak = above_low + above_high > 0
+        fraction = torch.where(has_peak, above_low / (above_low + above_high), mean)
+        return self.low + (self.high - self.low) * fraction
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Returns the log-probability of an action, [...]; -inf outside of [low, high].
+
+        (alpha - 1) log x + (beta - 1) log(1 - x) - log B(alpha, beta) - log(high - low)    with x in [0, 1]
+        """
+        width = self.high - self.low
+        x = (action - self.low) / width
+        is_inside = (x >= 0) & (x <= 1)
+        inside = x.clamp(0, 1)
+        powers = torch.xlogy(self.alpha - 1, inside) + torch.special.xlog1py(self.beta - 1, -inside)
+        log_density = powers - self.log_normaliser() - math.log(width)
+        return torch.where(is_inside, log_density, float("-inf")).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Returns the entropy, [...]."""
+        alpha, beta = self.alpha, self.beta
+        total = alpha + beta
+        expected_log = (alpha - 1) * alpha.digamma() + (beta - 1) * beta.digamma() - (total - 2) * total.digamma()
+        entropy = self.log_normaliser() - expected_log + math.log(self.high - self.low)
+        return entropy.sum(-1)
+
+    def log_normaliser(self) -> Tensor:
+        """Returns log B(alpha, beta) of every dimension, [..., actions]."""
+        return self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
+
+
+@dataclass
+class Mixture:
+    """A mixture of continuous distributions. Its entropy has no closed form."""
+
+    logits: Tensor  # of the weights, [..., components]
+    components: "Normal | TruncatedNormal | Beta"  # tensors [..., components, actions]
+
+    def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes: for the choice and for the action of every component."""
+        choice = source.uniform(*self.logits.shape)
+        return torch.cat([choice.unsqueeze(-1), self.components.noise(source)], -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Returns an action, [..., actions]: that of a component drawn by its weight."""
+        component = Categorical(self.logits).sample(noise[..., 0])
+        actions = self.components.sample(noise[..., 1:])
+        return actions.take_along_dim(component[..., None, None], -2).squeeze(-2)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Returns the log-probability of an action, [...]."""
+        log_weight = self.logits.log_softmax(-1)
+        log_prob = self.components.log_prob(action.unsqueeze(-2))
+        return (log_weight + log_prob).logsumexp(-1)
+
+
+@dataclass
 class Deterministic:
     """A single action, [..., actions]. Its entropy and log-probabilities are taken to be 0."""
 
@@ -402,6 +493,44 @@ class WithEntropy(Protocol):
 
 Distribution = WithEntropy | SquashedNormal
 """A stochastic policy of one observation or of a batch."""
+
+
+def to_tensors(dist: object, prefix: str = "dist.") -> dict[str, Tensor]:
+    """Returns the tensors of a distribution by dotted names: `dist.mean` and `dist.log_std` of a `Normal`.
+
+    Those of distributions inside of it are named by both fields: `dist.continuous.mean` of a `Joint`. Raises TypeError
+    for a distribution that is no dataclass.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, value in _fields(dist):
+        if isinstance(value, Tensor):
+            tensors[prefix + name] = value
+        elif is_dataclass(value):
+            tensors |= to_tensors(value, f"{prefix}{name}.")
+    return tensors
+
+
+def from_tensors(like: D, tensors: Mapping[str, Tensor], prefix: str = "dist.") -> D:
+    """Returns a distribution with these tensors, which have the names that `to_tensors` gives; others are ignored.
+
+    like: a distribution of the same kind, of which only the constants are read.
+    """
+    values: dict[str, object] = {}
+    for name, value in _fields(like):
+        if isinstance(value, Tensor):
+            values[name] = tensors[prefix + name]
+        elif is_dataclass(value):
+            values[name] = from_tensors(value, tensors, f"{prefix}{name}.")
+    restored: D = replace(like, **values)  # type: ignore[type-var]
+    return restored
+
+
+def _fields(dist: object) -> Iterator[tuple[str, object]]:
+    if not is_dataclass(dist):
+        kind = type(dist).__name__
+        raise TypeError(f"{kind} cannot be stored: write it as a @dataclass of tensors, distributions and constants")
+    for field in fields(dist):
+        yield field.name, getattr(dist, field.name)
 
 
 def masked(scores: Tensor, mask: Tensor) -> Tensor:
