@@ -252,6 +252,24 @@ def test_critic_loss_averages_own_columns_and_adds_those_of_bonuses(own: int, bu
     torch.testing.assert_close(loss, (squares[:, :own].mean(1) + squares[:, own:].sum(1)).mean())
 
 
+@pytest.mark.parametrize("name", ["joint", "shared", "split", "first"])
+def test_critic_gradient_is_limited_beyond_huber_delta(name: str, build: Build) -> None:
+    words = [
+        "algo=ppo",
+        "env=CartPole",
+        "preset=none",
+        f"algo.critic_update={name}",
+        "algo.critic_update.huber_delta=2",
+    ]
+    critic: Any = build(jobs(words)[0].values).agent.critic
+    critic.network = torch.nn.Identity()
+    value = torch.tensor([-5.0, -1.5, 1.5, 5.0], requires_grad=True)
+    zero = torch.zeros(4)
+    loss = critic.loss({"obs": value, "value": zero, "return": zero, "weight": torch.ones(4)})
+    (gradient,) = torch.autograd.grad(loss, value)
+    assert (4 * gradient).tolist() == [-2.0, -1.5, 1.5, 2.0]
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a2c_minibatches_are_shuffled_by_option(shuffle: bool, build: Build) -> None:
     loop: Any = build(toy("a2c", **{"algo.shuffle": shuffle, "algo.minibatch_size": 4}))

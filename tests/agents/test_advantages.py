@@ -20,7 +20,7 @@ ESTIMATED = ("advantage", "return", "log_prob")
 def estimator(name: str, **settings: Any) -> dict[str, Any]:
     """Returns the section `algo.advantage` with an estimator in place of the one of the toy."""
     own: dict[str, Any] = {"gae": {"value_lambda": None}, "vtrace": {"rho_clip": 1.0, "c_clip": 1.0}}[name]
-    return {"algo.advantage": {"name": name, "gae_lambda": 0.95, "normalize": "none"} | own | settings}
+    return {"algo.advantage": {"name": name, "gae_lambda": 0.95, "normalize": "none", "clip": None} | own | settings}
 
 
 def old_rollout(loop: Any) -> Batch:
@@ -127,7 +127,7 @@ def test_vtrace_corrects_for_exploration_noise(build: Build) -> None:
 def test_any_policy_gradient_takes_vtrace_by_name(algo: str, build: Build) -> None:
     values = jobs([f"algo={algo}", "env=CartPole", "preset=none", "algo.advantage=vtrace"])[0].values
     section = values["algo"]["advantage"]
-    assert section.keys() == {"name", "gae_lambda", "rho_clip", "c_clip", "normalize"}
+    assert section.keys() == {"name", "gae_lambda", "rho_clip", "c_clip", "normalize", "clip"}
     loop: Any = train(build(toy(algo, **{"algo.advantage": section, "algo.loop.lag": 1})), 3)
     assert all(torch.isfinite(param).all() for param in loop.agent.parameters())
 
@@ -143,3 +143,29 @@ def test_advantages_are_normalised_over_minibatches_by_option(mode: str, build: 
         assert normalised[weight > 0].std().item() == pytest.approx(1, abs=1e-4)
     else:
         assert torch.equal(normalised, advantage)
+
+
+@pytest.mark.parametrize("name", ["gae", "vtrace"])
+@pytest.mark.parametrize("mode", ["none", "rollout", "running", "minibatch"])
+@pytest.mark.parametrize("size", [None, 8])
+def test_advantages_are_clipped_after_they_are_normalised(name: str, mode: str, size: int | None, build: Build) -> None:
+    """The gradient of the loss is that of A2C with the clipped advantages: -A/n by log-probability of the action."""
+    changes = estimator(name, normalize=mode, clip=0.5) | {"algo.minibatch_size": size, "algo.epochs": 1}
+    loop: Any = build(toy("a2c", **changes))
+    agent = loop.agent
+    learned: list[torch.Tensor] = []
+
+    def policy_loss(log_prob: torch.Tensor, _: torch.Tensor, advantage: torch.Tensor, weight: torch.Tensor) -> Any:
+        loss, metrics = type(agent).policy_loss(agent, log_prob, _, advantage, weight)
+        (gradient,) = torch.autograd.grad(loss, log_prob, retain_graph=True)
+        torch.testing.assert_close(gradient, -advantage / len(advantage))
+        learned.append(advantage)
+        return loss, metrics
+
+    agent.policy_loss = policy_loss
+    rollout = loop.collect_rollout()
+    rollout["reward"] *= torch.randn(8, 2)
+    agent.update(rollout, loop.context())
+    assert [len(batch) for batch in learned] == [size or 16] * (16 // (size or 16))
+    advantage = torch.cat(learned)
+    assert advantage.min() == -0.5 and advantage.max() == 0.5 and (advantage.abs() < 0.5).any()

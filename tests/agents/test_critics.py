@@ -24,8 +24,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "rescaled": {"huber_delta": None},
     "hl_gauss": {"num_atoms": 40, "v_min": -2.0, "v_max": 2.0, "sigma": 0.75},
     "categorical": {"num_atoms": 3, "v_min": 0.0, "v_max": 2.0},
-    "quantile": {"num_quantiles": 2, "huber_delta": 1.0, "minimum_of": "quantiles"},
-    "truncated": {"num_quantiles": 3, "huber_delta": 1.0, "dropped_quantiles": 1},
+    "quantile": {"num_quantiles": 2, "huber_delta": 1.0, "sum_over_quantiles": True, "minimum_of": "quantiles"},
+    "truncated": {"num_quantiles": 3, "huber_delta": 1.0, "sum_over_quantiles": True, "dropped_quantiles": 1},
 }
 
 

@@ -60,3 +60,16 @@ def test_ppo_advantages_depend_only_on_their_episode(end: str, build: Build) -> 
     before = agent.advantages(rollout)["advantage"]
     after = agent.advantages(rollout | {"reward": torch.tensor([[1.0], [1.0], [9.0], [1.0]])})["advantage"]
     assert torch.equal(before[:2], after[:2]) and not torch.equal(before[2], after[2])
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+def test_ppo_log_probabilities_beyond_their_clip_have_no_gradient(advantage: float, build: Build) -> None:
+    agent: Any = build(toy("ppo", **{"algo.log_prob_clip": 1.5, "algo.clip_range": 9.0})).agent
+    log_prob = torch.tensor([-3.0, -1.0, 1.0, 3.0, 1.0], requires_grad=True)
+    old = torch.tensor([-2.0, -1.2, 0.9, 2.0, 3.0])
+    ones = torch.ones(5)
+    loss, _ = agent.policy_loss(log_prob, log_prob - old, advantage * ones, ones)
+    (gradient,) = torch.autograd.grad(loss, log_prob)
+    ratio = torch.tensor([0.0, 0.2, 0.1, 0.0, 1.0 - 1.5]).exp()
+    torch.testing.assert_close(loss, -advantage * ratio.mean())
+    torch.testing.assert_close(gradient, -advantage * ratio / 5 * torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0]))

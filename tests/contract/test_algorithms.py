@@ -80,6 +80,12 @@ OTHER: Values = {
     "algo.advantage.c_clip": 0.5,
     "algo.clip_range": 0.001,
     "algo.critic_update.clip_value": 0.001,
+    "algo.critic_update.huber_delta": 0.001,
+    "algo.particle.critic_update.huber_delta": 0.001,
+    "algo.advantage.clip": 0.01,
+    "algo.particle.advantage.clip": 0.01,
+    "algo.log_prob_clip": 0.01,
+    "algo.particle.log_prob_clip": 0.01,
     "algo.max_grad_norm": 0.001,
     "algo.target_kl": 1e-9,
     "algo.buffer.reward_clip": 0.5,
@@ -195,7 +201,7 @@ OTHER: Values = {
     "algo.reward_weights.max_weight": 0.5,
 }
 
-JOINT = {"name": "joint", "value_coef": 0.5, "clip_value": None}
+JOINT = {"name": "joint", "value_coef": 0.5, "clip_value": None, "huber_delta": None}
 # Other keys that must be set so that a key has an effect.
 GIVEN: dict[str, Values] = {
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},

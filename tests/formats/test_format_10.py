@@ -76,7 +76,7 @@ TO_0 = {"linear": {"end": 0.0}}
 def test_settings_of_the_critic_of_format_9_move_to_its_section(name: str) -> None:
     """Without a critic, they had no effect."""
     has_critic = name != "none"
-    section, of_critic = {"name": name} | CRITIC, {"critic_update.value_coef": TO_0}
+    section, of_critic = {"name": name, "huber_delta": None} | CRITIC, {"critic_update.value_coef": TO_0}
     if not has_critic:
         section, of_critic = {"name": name}, {}
     agent: dict[str, Any] = {"critic_update": {"name": name}, "gamma": 0.9} | CRITIC
@@ -103,3 +103,12 @@ def test_scheduled_coefficient_of_the_critic_of_format_9_moves(particle: str) ->
     assert renamed_metrics(row, 9, "a2c") == {f"train/{new}": 0.1, "train/clip_range": 0.2}
     state = {f"schedules.{particle}value_coef".replace("particle.", "particle/"): 0.1}
     assert renamed_state(dict(state), 9, "a2c") == {"schedules." + new.replace(".", "/"): 0.1}
+
+
+def test_losses_of_format_9_are_as_they_were() -> None:
+    old: dict[str, Any] = {"clip_range": 0.2, "advantage": {"normalize": "none"}}
+    new: dict[str, Any] = {"log_prob_clip": None, "advantage": {"normalize": "none", "clip": None}}
+    algo = old | {"particle": old, "critic": {"num_quantiles": 9}}
+    values: dict[str, Any] = upgraded({"format": 9, "algo": algo})[0]
+    critic = {"num_quantiles": 9, "sum_over_quantiles": True}
+    assert values["algo"] == old | new | {"particle": old | new, "critic": critic}

@@ -65,12 +65,15 @@ def slow_quantile_huber(quantiles: Tensor, target: Tensor, delta: float) -> floa
     return total
 
 
-@pytest.mark.parametrize("delta", [0.3, 1.0, 100.0])
-def test_quantile_huber_equals_its_double_sum(delta: float) -> None:
+@pytest.mark.parametrize("sum_over_quantiles", [True, False])
+@pytest.mark.parametrize("delta", [0.1, 1.0, 100.0])
+def test_quantile_huber_equals_its_double_sum(delta: float, sum_over_quantiles: bool) -> None:
     draw = torch.Generator().manual_seed(1)
     quantiles, target = torch.randn(3, 5, generator=draw), 3 * torch.randn(3, 7, generator=draw)
-    loss = quantile_huber(quantiles, target, delta)
+    loss = quantile_huber(quantiles, target, delta, sum_over_quantiles)
     slow = [slow_quantile_huber(*row, delta) for row in zip(quantiles, target, strict=True)]
+    if not sum_over_quantiles:
+        slow = [total / 5 / delta for total in slow]
     assert loss.tolist() == pytest.approx(slow, rel=1e-5)
 
 

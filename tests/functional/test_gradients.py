@@ -59,6 +59,11 @@ PAIRS: dict[str, tuple[Callable[..., object], Callable[..., object], tuple[Tenso
         lambda v, o: 0.5 * torch.maximum(v**2, (o + (v - o).clamp(-0.2, 0.2)) ** 2),
         (doubles(40), doubles(40, seed=1)),
     ),
+    "value_huber": (
+        lambda v, o: clipped_value_error(v, o, torch.zeros(40, dtype=torch.float64), 0.2, 0.7),
+        lambda v, o: torch.maximum(huber(v, 0.7), huber(o + (v - o).clamp(-0.2, 0.2), 0.7)),
+        (doubles(40), doubles(40, seed=1)),
+    ),
 }
 
 

@@ -63,6 +63,20 @@ def test_gae_bootstraps_truncated_but_not_terminated_steps() -> None:
     assert cut.tolist() == [6 + 0.5 * 6, 6, 6]
 
 
+@pytest.mark.parametrize("is_truncated", [False, True])
+@pytest.mark.parametrize("trace_lambda", [0.0, 0.5, 1.0])
+def test_constant_reward_has_no_td_error_at_its_value(trace_lambda: float, is_truncated: bool) -> None:
+    """V = r / (1 - gamma) is the value of a constant reward, whether an episode is cut or not."""
+    gamma, time = 0.9, 50
+    reward, value = torch.full((time, 2), 0.3), torch.full((time, 2), 0.3 / (1 - gamma))
+    never = torch.zeros(time, 2, dtype=torch.bool)
+    done = never.clone()
+    done[time // 3] = is_truncated
+    advantage = gae(reward, value, value, never, done, gamma, trace_lambda)
+    target = td_lambda(reward, value, never, done, gamma, trace_lambda)
+    assert advantage.abs().max() < 1e-5 and (target - value).abs().max() < 1e-5
+
+
 SHAPES = pytest.mark.parametrize(("time", "envs"), [(1, 1), (1, 4), (2, 3), (23, 1), (37, 5)])
 
 

@@ -45,6 +45,7 @@ class FormatChange:
 FIRST = 5  # the earliest format that this version reads
 WITH_SHARDS = ("onpolicy", "demonstrations", "offpolicy", "hybrid")  # loops with algo.loop.shards, since format 9
 OF_ROLLOUTS = ("onpolicy", "demonstrations", "episodes")  # loops with algo.loop.dtypes, since format 10
+AGENTS = ("", "particle.")  # prefixes of the keys of an on-policy agent
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[FormatChange, ...] = (
     FormatChange(restate=format_6.restate),  # from format 5 to 6
@@ -73,6 +74,10 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),
+            *(Added(f"algo.{of}log_prob_clip", None, beside="clip_range") for of in AGENTS),
+            *(Added(f"algo.{of}advantage.clip", None, beside="normalize") for of in AGENTS),
+            *(Added(f"algo.{of}critic_update.huber_delta", None, beside="clip_value") for of in AGENTS),
+            Added("algo.critic.sum_over_quantiles", True, beside="num_quantiles"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
             *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),

@@ -194,19 +194,19 @@ def clipped_value_error(
     old_value: Tensor,
     target: Tensor,
     clip_range: float,
+    delta: float = float("inf"),
 ) -> Tensor:
     """Returns PPO's clipped value loss, [batch].
 
-    It is half the larger of two squared errors: the error of the value, and the error of the value clipped to within
-    clip_range of the old value.
+    It is the larger of two Huber losses with threshold delta: that of the value, and that of the value clipped to
+    within clip_range of the old value. With an infinite delta, they are half the squared errors.
     """
-    error = (value - target) ** 2
+    loss = huber(value - target, delta)
     if clip_range < float("inf"):
         change = (value - old_value).clamp(-clip_range, clip_range)
         clipped_value = old_value + change
-        clipped_error = (clipped_value - target) ** 2
-        error = torch.maximum(error, clipped_error)
-    return 0.5 * error
+        loss = torch.maximum(loss, huber(clipped_value - target, delta))
+    return loss
 
 
 def huber(error: Tensor, delta: float) -> Tensor:
@@ -220,11 +220,13 @@ def quantile_huber(
     quantiles: Tensor,
     target: Tensor,
     delta: float,
+    sum_over_quantiles: bool = True,
 ) -> Tensor:
     """Returns the quantile Huber loss, [...] (arXiv 1710.10044, eq. 10 and algorithm 1).
 
         sum_i mean_j |tau_i - 1{target_j < quantile_i}| huber(target_j - quantile_i)    with tau_i = (2i + 1) / 2n
 
+    Without `sum_over_quantiles`, it is divided by n and by delta, so that neither changes its scale.
     `target` [..., m] are samples of a distribution. quantiles [..., n] estimate its quantiles at tau_i.
     """
     n = quantiles.shape[-1]
@@ -233,5 +235,7 @@ def quantile_huber(
     error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [..., n, m]
     is_below = (error.detach() < 0).to(error.dtype)
     weight = (tau.unsqueeze(-1) - is_below).abs()
-    loss = weight * huber(error, delta)
-    return loss.mean(-1).sum(-1)
+    loss = (weight * huber(error, delta)).mean(-1)
+    if sum_over_quantiles:
+        return loss.sum(-1)
+    return loss.mean(-1) / delta

@@ -87,6 +87,7 @@ class QuantileCriticBase(DistributionCritic):
         super().__init__(cfg)
         self.shape = (cfg.num_quantiles,)
         self.delta = cfg.huber_delta
+        self.sum_over_quantiles = cfg.sum_over_quantiles
 
     def mean(self, returns: Tensor) -> Tensor:
         return returns.mean(-1)
@@ -106,7 +107,7 @@ class QuantileCriticBase(DistributionCritic):
         return reward.unsqueeze(-1) + discount.unsqueeze(-1) * returns
 
     def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        loss = quantile_huber(z, target, self.delta)
+        loss = quantile_huber(z, target, self.delta, self.sum_over_quantiles)
         return loss, loss
 
 
@@ -118,6 +119,7 @@ class QuantileCritic(QuantileCriticBase):
     class Config(Members):
         num_quantiles: Units
         huber_delta: PositiveFloat
+        sum_over_quantiles: bool
         minimum_of: Literal["quantiles", "means"]
 
     def __init__(self, cfg: Config):
@@ -142,6 +144,7 @@ class TruncatedCritic(QuantileCriticBase):
     class Config(Members):
         num_quantiles: Units
         huber_delta: PositiveFloat
+        sum_over_quantiles: bool
         dropped_quantiles: NonNegativeInt
 
     def __init__(self, cfg: Config):

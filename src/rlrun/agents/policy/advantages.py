@@ -23,6 +23,7 @@ class AdvantageEstimator(nn.Module):
     class Config:
         gae_lambda: Scheduled[Fraction]
         normalize: Literal["none", "minibatch", "rollout", "running"]
+        clip: PositiveFloat | None
 
     def __init__(self, cfg: Any):
         super().__init__()
@@ -80,9 +81,11 @@ class AdvantageEstimator(nn.Module):
         return advantage
 
     def normalise_minibatch(self, advantage: Tensor, weight: Tensor) -> Tensor:
-        """Returns the advantages of a minibatch, normalised over the minibatch if configured."""
+        """Returns the advantages of a minibatch, normalised over the minibatch and then clipped if configured."""
         if self.cfg.normalize == "minibatch":
-            return standardise(advantage, weight)
+            advantage = standardise(advantage, weight)
+        if self.cfg.clip is not None:
+            advantage = advantage.clamp(-self.cfg.clip, self.cfg.clip)
         return advantage
 
 

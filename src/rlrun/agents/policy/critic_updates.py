@@ -1,5 +1,6 @@
 """The part `algo.critic_update`: when the critic of an on-policy agent is updated, and with which optimiser."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
@@ -36,6 +37,7 @@ class CriticUpdate(nn.Module):
     class Config:
         value_coef: Scheduled[NonNegativeFloat]
         clip_value: PositiveFloat | None
+        huber_delta: PositiveFloat | None
 
     def __init__(self, cfg: Any, agent: Any, parts: Parts):
         super().__init__()
@@ -78,17 +80,16 @@ class CriticUpdate(nn.Module):
         return {"loss/explained_variance": explained_variance(value, target, weight)}
 
     def loss(self, batch: Batch) -> Tensor:
-        """Returns half the mean squared error to the returns, 0-d.
+        """Returns half the mean squared error to the returns, 0-d, or with `huber_delta` the mean Huber loss.
 
         It is averaged over the columns of the environment's rewards; those of intrinsic rewards are added.
         With `clip_value`, the error of a row is the larger of two: the error of the value, and the error of the value
         clipped to within clip_value of the old value (as in PPO2 of OpenAI Baselines).
         """
-        limit = float("inf")
-        if self.cfg.clip_value is not None:
-            limit = self.cfg.clip_value
+        limit = self.cfg.clip_value or math.inf
+        delta = self.cfg.huber_delta or math.inf
         value = self.network(batch["obs"])
-        error = clipped_value_error(value, batch["value"], batch["return"], limit)
+        error = clipped_value_error(value, batch["value"], batch["return"], limit, delta)
         weight = batch["weight"]
         if error.dim() > weight.dim():
             own, bonuses = error[..., : self.own_rewards], error[..., self.own_rewards :]

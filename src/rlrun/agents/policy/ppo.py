@@ -1,7 +1,7 @@
 """Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv 1707.06347).
 
-This is A2C with another policy loss. Options that are not in the paper: clipped values, a limit on the KL divergence,
-and a critic that learns before the policy.
+This is A2C with another policy loss. Options that are not in the paper: clipped values and log-probabilities, a limit
+on the KL divergence, and a critic that learns before the policy.
 """
 
 import torch
@@ -21,6 +21,7 @@ class PPO(A2C):
     @config
     class Config(A2C.Config):
         clip_range: Scheduled[PositiveFloat]
+        log_prob_clip: PositiveFloat | None
 
     cfg: Config
     clip_range: Tensor
@@ -32,6 +33,10 @@ class PPO(A2C):
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
     ) -> tuple[Tensor, Metrics]:
+        limit = self.cfg.log_prob_clip
+        if limit is not None:
+            old_log_prob = (log_prob - log_ratio).detach()
+            log_ratio = log_prob.clamp(-limit, limit) - old_log_prob.clamp(-limit, limit)
         ratio = log_ratio.exp()
         surrogate = clipped_surrogate(ratio, advantage, self.clip_range)
         clipped = clip_fraction(ratio.detach(), self.clip_range)
