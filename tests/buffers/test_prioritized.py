@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from scipy.stats import chisquare
 
 from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Reading
@@ -107,6 +108,24 @@ def test_prioritized_replay_draws_by_latest_error_and_corrects_by_weights(make_e
     torch.testing.assert_close(share, error / error.sum(), atol=0.01, rtol=0)
     expected = 1 / error[batch["index"]]
     torch.testing.assert_close(batch["weight"], expected / expected.max(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.4, 0.7])
+def test_prioritized_replay_draws_by_powers_of_errors(alpha: float, make_env: Make) -> None:
+    """Chi-square test of 100,000 draws of 200 rows, with errors from 0.1 to 10."""
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 100})
+    buffer = prioritized(env.spec, 200, alpha)
+    fill(buffer, env, 100)
+    error = torch.logspace(-1, 1, 200, dtype=torch.float64)
+    buffer.feedback(buffer.read(torch.arange(200)), error)
+    count = torch.bincount(buffer.sample(100_000)["index"], minlength=200)
+
+    def p_value(power: float) -> float:
+        expected = (error + 1e-6) ** power
+        return float(chisquare(count, 100_000 * expected / expected.sum()).pvalue)
+
+    assert p_value(alpha) > 0.001
+    assert p_value(1.0) < 1e-6
 
 
 def test_prioritized_replay_gives_new_rows_the_highest_priority(make_env: Make) -> None:

@@ -15,6 +15,11 @@ from rlrun.envs.stepping.random_actions import sampled
 from rlrun.types import Spec
 
 Build = Callable[..., Loop]
+HYBRID = {
+    "name": "hybrid", "warmup_steps": 8, "warmup_policy": "random", "refill_policy": "agent", "start_update": None,
+    "updates_per_step": 0.5, "update_every": 1, "batch_size": 8, "data": None, "data_steps": 8, "data_env": "same",
+    "online_after": 2, "online_every": 1, "lag": 0, "shards": None,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
@@ -29,6 +34,19 @@ def test_updates_keep_pace_with_the_steps_since_the_warm_up(
         loop.tick()
         assert loop.steps == tick * num_envs
         assert loop.updates == int(max(0, loop.steps - warmup) * Fraction(str(per_step)))
+
+
+@pytest.mark.parametrize(("algo", "is_told"), [("crossq", True), ("sac", False)])
+@pytest.mark.parametrize("kind", ["offpolicy", "hybrid"])
+def test_priorities_without_errors_are_announced_once(algo: str, kind: str, is_told: bool, build: Build) -> None:
+    buffer = {"name": "prioritized", "alpha": 0.6, "beta": 0.4, "epsilon": 1e-6}
+    changes = {f"algo.buffer.{key}": value for key, value in buffer.items()}
+    if kind == "hybrid":
+        pytest.importorskip("minari")
+        changes |= {"algo.loop": HYBRID}
+    loop = train(build(toy(algo, **changes)), 5)
+    line = "algo.buffer=prioritized: algo=crossq returns no errors of its transitions, so priorities stay equal and "
+    assert loop.notices == is_told * [line + "transitions are drawn uniformly"]
 
 
 def test_updates_may_come_in_bursts(build: Build) -> None:

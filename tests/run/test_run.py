@@ -235,6 +235,27 @@ def test_environment_that_ignores_its_seed_is_announced(build: Build) -> None:
     assert f"env {loop.env.name}: equal seeds do not give equal runs" in [*announcements(config, trainer)]
 
 
+@pytest.mark.parametrize(
+    ("algo", "changes", "is_told"),
+    [
+        ("recurrent_sac", {"sequence_length": 1, "burn_in": 0}, True),
+        ("ppo_lstm", {"sequence_length": 1}, True),
+        ("recurrent_sac", {"sequence_length": 2, "burn_in": 0}, False),
+        ("recurrent_sac", {"sequence_length": 1, "burn_in": 1}, False),
+        ("recurrent_sac", {"sequence_length": 1, "burn_in": 1, "start": "zero"}, False),
+        ("sac", {}, False),
+    ],
+)
+def test_stored_states_of_single_steps_are_announced(
+    algo: str, changes: dict[str, Any], is_told: bool, build: Build
+) -> None:
+    values = toy(algo, **{f"network.{key}": value for key, value in changes.items()})
+    config = run_config(values)
+    trainer = make_trainer(config, build(values), None, None, Signals(), Recorded("", ""))  # type: ignore[arg-type]
+    line = "network.start=stored with network.sequence_length=1: no gradient flows through time"
+    assert sum(found.startswith(line) for found in announcements(config, trainer)) == is_told
+
+
 def test_values_out_of_range_are_reported_together() -> None:
     changes = {"algo.gamma": 1.5, "algo.loop.batch_size": 0, "network.hidden": [0], "algo.buffer.capacity": -1}
     with pytest.raises(ConfigError) as caught:

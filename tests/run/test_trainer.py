@@ -47,7 +47,7 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
-        self.clock, self.restarted = Clock(), []
+        self.clock, self.notices = Clock(), []
         self.env_parameters: Callable[[], dict[str, float]] = dict
         self.metrics = Accumulator()
         self.env = SimpleNamespace(device=torch.device("cpu"), reports_success=False)
@@ -258,7 +258,7 @@ def test_restarts_are_logged_once() -> None:
     class Breaks(Run):
         def tick(self) -> dict[str, torch.Tensor]:
             if self.steps == 4:
-                self.restarted.append("env #1: its worker died; restarted with seed 3")
+                self.notices.append("env #1: its worker died; restarted with seed 3")
             return super().tick()
 
     run = Breaks(stride=4, total_steps=16)

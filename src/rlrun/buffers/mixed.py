@@ -20,6 +20,8 @@ class Mixed(nn.Module):
         super().__init__()
         self.collected = collected
         self.recorded = recorded
+        self.registered = collected.registered
+        self.needs_errors = collected.needs_errors
         self.online = False  # whether batches hold collected transitions too; the loop sets it before each update
 
     def __len__(self) -> int:

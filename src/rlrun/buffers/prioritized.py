@@ -26,6 +26,7 @@ class Prioritized(Replay):
         beta: Scheduled[Fraction]
         epsilon: PositiveFloat
 
+    needs_errors = True
     highest: Tensor  # the highest priority so far, 0-d
 
     def __init__(self, cfg: Config, *args: Any):

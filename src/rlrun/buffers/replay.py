@@ -17,7 +17,7 @@ With sequence_length=3, `read` returns the steps [0, 2, 2] for index 0 and [5, 7
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from gymnasium import Space
@@ -57,6 +57,9 @@ class Replay(StoredRows):
     that the most common cases do not need: a single environment, scalar rewards, n_step=1, a buffer that is not yet
     full.
     """
+
+    registered: ClassVar[str]  # the name in configs, set by @register
+    needs_errors: ClassVar[bool] = False  # whether it computes priorities from the errors that agents return
 
     @config
     class Config:

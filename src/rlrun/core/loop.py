@@ -44,8 +44,8 @@ class Loop(Requires, Module):
         self.steps = self.updates = self.update_horizon = 0
         self.clock = Clock()
         self.collector = Collector(agent, addons, env, self.clock)
-        # a line for each environment that failed and was created again; the trainer reads and empties it
-        self.restarted: list[str] = []
+        # lines for the user, such as those of environments that failed; the trainer logs and removes them
+        self.notices: list[str] = []
         self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by `key=value` of its setting
         # moving averages are over a 20th of the run
         self.metrics = Accumulator(env.device, window=max(1, horizon // env.spec.num_envs // 20))
@@ -147,7 +147,7 @@ class Loop(Requires, Module):
         self.steps += self.env.spec.num_envs
         if events is not NOTHING:
             self.metrics.episodes.extend(events.episodes)
-            self.restarted.extend(events.restarted)
+            self.notices.extend(events.restarted)
             if self.steps > self.measure_after:
                 self.metrics.measure(events.measures)
             self.metrics.log(events.logged)

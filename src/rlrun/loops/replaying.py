@@ -85,6 +85,11 @@ class Replaying(Loop):
         metrics, errors = self.learn(self.buffer.sample(self.cfg.batch_size), ctx)
         if errors is not None:
             self.buffer.feedback(self.batch, errors)
+        elif self.buffer.needs_errors and not self.updates:
+            self.notices.append(
+                f"algo.buffer={self.buffer.registered}: algo={self.agent.registered} returns no errors of its "
+                "transitions, so priorities stay equal and transitions are drawn uniformly"
+            )
         return self.count_update(metrics)
 
     def refill(self) -> None:

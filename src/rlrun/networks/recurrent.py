@@ -276,6 +276,14 @@ class StateLayout:
             space = spaces.Box(-np.inf, np.inf, (self.size,), np.float32)
             self.stores = {"memory": space}  # the state before each observation
 
+    def hints(self) -> Iterator[str]:
+        """Yields a line if stored states are the only memory: no gradient then passes from one timestep to another."""
+        if self.stores and self.sequence_length == 1 and not self.burn_in:
+            yield (
+                "network.start=stored with network.sequence_length=1: no gradient flows through time, so the network "
+                "does not learn what to remember; set network.sequence_length above 1"
+            )
+
     def next_state(self, obs: Batch) -> Tensor:
         """Returns the state of all torsos after an observation, [batch, size]."""
         states = [torso.next_state(obs) for torso in self.torsos]

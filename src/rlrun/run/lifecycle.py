@@ -408,6 +408,7 @@ def announcements(config: RunConfig, trainer: Trainer) -> Iterator[str]:
         yield "a resume of this run will be not exact, because its snapshots hold no replay"
     if line := untrained(loop.agent, loop.addons):
         yield line
+    yield from loop.agent.memory.hints()
     advice = start_hint(*loop.first_update(), config.trainer.total_steps)
     if advice:
         yield advice

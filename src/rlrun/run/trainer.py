@@ -174,15 +174,15 @@ class Trainer:
         return self.is_complete(point) or point.steps >= (self.cfg.stop_at or math.inf)
 
     def tick(self) -> None:
-        """Runs one tick of the loop, checks for faults, logs restarts and flushes the checkpointer."""
+        """Runs one tick of the loop, checks for faults, logs notices and flushes the checkpointer."""
         metrics = self.loop.tick()
         if self.callbacks:
             self.call_for_episodes()
         self.loop.metrics.log(take_logged())
         if metrics and self.loop.env.device.type == "cpu":  # on a GPU, reading the flag waits for the GPU
             self.check_faults()
-        if self.loop.restarted:
-            self.log_restarts()
+        if self.loop.notices:
+            self.log_notices()
         self.try_saving(self.checkpointer.flush)
 
     def call_for_episodes(self) -> None:
@@ -203,11 +203,11 @@ class Trainer:
         if reason is not None:
             self.stop(reason)
 
-    def log_restarts(self) -> None:
-        """Logs which environments were restarted. Called before a snapshot, which does not store `loop.restarted`."""
-        for line in self.loop.restarted:
+    def log_notices(self) -> None:
+        """Logs the notices of the loop. Called before a snapshot, which does not store `loop.notices`."""
+        for line in self.loop.notices:
             self.log.message(line)
-        self.loop.restarted = []
+        self.loop.notices = []
 
     def log_and_evaluate(self, now: Counts) -> None:
         """Evaluates and logs if due after the last tick. An interrupted evaluation is repeated from its start."""
