@@ -117,6 +117,7 @@ def test_both_losses_step_the_encoder_as_two_adams_of_torch(build: Build) -> Non
         ("ppo", {}, "agent.optim"),
         ("ppo", {"algo.critic_update.name": "shared"}, "agent.optim"),
         ("a2c_split", {}, "agent.critic.optim"),
+        ("sac_hold", {}, "agent.critic_optim"),
     ],
 )
 def test_one_optimiser_owns_the_encoder(algo: str, changes: Values, owner: str, build: Build) -> None:
