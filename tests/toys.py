@@ -54,8 +54,9 @@ def variant_of(algo: str) -> str | None:
 
 # Variants with a part, or a combination of parts, that no algorithm with a class of its own has.
 WITH_OWN_PARTS = (
-    "a2c_split", "c51", "ddpg", "diayn", "gumbel_muzero", "ppo_composite", "ppo_lagrangian", "ppo_lstm", "ppo_rnd",
-    "prioritized_dqn", "qr_dqn", "r2d2", "recurrent_sac", "sac_composite", "taac_l", "taac_q", "tqc", "vtrace",
+    "a2c_split", "c51", "ddpg", "diayn", "gumbel_muzero", "ppg", "ppo_composite", "ppo_lagrangian", "ppo_lstm",
+    "ppo_rnd", "prioritized_dqn", "qr_dqn", "r2d2", "recurrent_sac", "sac_composite", "taac_l", "taac_q", "tqc",
+    "vtrace",
 )  # fmt: skip
 
 
@@ -112,6 +113,7 @@ SMALL: Values = {
     "actor_learning_rate": 0.01,
     "critic_learning_rate": 0.01,
     "epochs": 2,
+    "interval": 2,
     "minibatch_size": 8,
     "target_every": 4,
     "num_atoms": 11,

@@ -6,6 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlrun.nested import mapped
+from rlrun.types import Batch
+
 OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
              "pow", "rpow", "matmul", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor",
              "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
@@ -126,6 +129,16 @@ def dense(tree: object) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(map(dense, tree))
     return tree
+
+
+def closed(tree: Batch) -> Batch:
+    """Returns a tree in which every `Indexed` is a list of its parts, as snapshots can hold it."""
+    return mapped(lambda leaf: [leaf.rows, leaf.index, leaf.stacked] if isinstance(leaf, Indexed) else leaf, tree)
+
+
+def opened(tree: Batch) -> Batch:
+    """Returns the tree of which `closed` was made."""
+    return mapped(lambda leaf: Indexed(*leaf) if isinstance(leaf, list) else leaf, tree)
 
 
 def num_bytes(tree: object) -> int:

@@ -3,11 +3,15 @@
 Run it with `python tests/contract/spaces_table.py`.
 """
 
+import sys
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+import probes  # noqa: F401 (registers them with Gymnasium)
 from probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
 from toys import ALGOS, Values, toy, train
 

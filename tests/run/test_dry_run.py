@@ -119,7 +119,7 @@ def test_dry_run_of_a_number_of_updates_counts_the_steps_to_them(capsys: Any) ->
     assert times.end.episodes > 1, "as many as in the measured steps"
     replay = [*DQN, "algo.loop.updates_per_step=0.5", "trainer.total_updates=200"]
     times = estimate(run_config(jobs(replay)[0].values))[1]
-    assert (times.warmup_steps, times.steps) == (100, pytest.approx(400, abs=8))
+    assert (times.warmup_steps, times.steps) == (100, pytest.approx(400, abs=20)), "as by the ratio that was measured"
 
 
 def test_total_time_adds_warm_up_and_updates() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,8 +11,10 @@ from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.indexed import dense
 from rlrun.nested import index, mapped
-from rlrun.tensors import flat, selected
+from rlrun.tensors import flat, joined, selected, unflattened
 from rlrun.types import Batch
+
+T = TypeVar("T")
 
 
 def minibatches(
@@ -90,26 +93,31 @@ def check_division(size: int | None, num: int | None, sequence_length: int, num_
 
 
 def per_step(
-    function: Callable[[Batch], Tensor],
+    function: Callable[[Batch], T],
     rollout: Batch,
     keys: Sequence[str],
     length: int = 1,
-) -> Tensor:
-    """Returns a value of every step, [time, env], which a function computes for batches of steps.
+) -> T:
+    """Returns what a function computes of every step, a tensor or a dict of tensors, each [time, env, ...].
 
     The function gets a batch with `keys` and `weight`: all steps [time * env, ...] for length 1, otherwise all
-    sequences [length, sequences, ...], and then the shorter ones at the end of the rollout. It returns a value for
-    every step of the batch.
+    sequences [length, sequences, ...], and then the shorter ones at the end of the rollout. It returns tensors with an
+    entry for every step of the batch.
     """
     needed = {key: rollout[key] for key in (*keys, "weight")}
     time, num_envs = rollout["weight"].shape
     if length == 1:
-        return function(flat(needed)).view(time, num_envs)
+        return unflattened(function(flat(needed)), time, num_envs)
     rows = []
     for block in sequences(needed, length):
-        pieces = function(block).unflatten(1, (-1, num_envs))  # [length, pieces, env]
-        rows.append(pieces.transpose(0, 1).flatten(0, 1))
-    return torch.cat(rows)
+        rows.append(mapped(lambda value: _time_lines(value, num_envs), function(block)))
+    return joined(rows)
+
+
+def _time_lines(value: Tensor, num_envs: int) -> Tensor:
+    """Returns a value of sequences [length, pieces * env, ...] as [pieces * length, env, ...]."""
+    pieces = value.unflatten(1, (-1, num_envs))  # [length, pieces, env, ...]
+    return pieces.transpose(0, 1).flatten(0, 1)
 
 
 def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:

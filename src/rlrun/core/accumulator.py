@@ -164,6 +164,11 @@ def mean_metrics(updates: Iterable[Metrics]) -> Metrics:
     return means.drain()
 
 
+def at(moment: str, metrics: Metrics) -> Metrics:
+    """Returns the metrics under names that end in a moment, such as `loss/phase_kl_after`."""
+    return {f"{name}_{moment}": value for name, value in metrics.items()}
+
+
 def epoch_metrics(epochs: list[Metrics], after: Metrics | None = None) -> Metrics:
     """Returns the means of the metrics of several epochs.
 

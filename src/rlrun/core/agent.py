@@ -56,6 +56,7 @@ class Agent(Learner):
     learns_from_rollouts: ClassVar[bool] = False  # whether an agent with replay also supports loops without replay
     returns_values: ClassVar[bool] = False  # whether `update` returns the values of a rollout's rows, [time, env]
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
+    num_kept: int = 0  # number of rollouts that it keeps, to learn from them again
     # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
     loop: ClassVar[dict[str, Any]]
     buffer: ClassVar[dict[str, Any]]

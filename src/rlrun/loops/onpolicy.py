@@ -39,7 +39,11 @@ class OnPolicy(Loop):
         if type(self.agent).ask is not Agent.ask or isinstance(self.agent, MetaAgent):
             why = "which learns from parameter vectors or tasks, not from rollouts"
             raise ConfigError(f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, {why}")
-        check_fits(*self.before_update(), self.spec, self.cfg.dtypes, self.device)
+        setting, steps = self.before_update()
+        kept = self.agent.num_kept * self.shortest_rollout()[1]
+        if kept:
+            setting += f", algo.critic_update.interval={self.agent.num_kept}"
+        check_fits(setting, steps + kept, self.spec, self.cfg.dtypes, self.device)
         self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
     def shortest_rollout(self) -> tuple[str, int]:

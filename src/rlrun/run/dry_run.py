@@ -163,7 +163,7 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int], fraction: float,
     rollout = 0
     if not replay and loop.batch:
         measured = num_bytes(loop.batch)
-        rollout = round(measured / fraction)
+        rollout = round(measured / fraction) * (1 + loop.agent.num_kept)
         memory += rollout - measured
     snapshot = _snapshot_bytes(loop)
     learned = sum(weight.numel() for weight in loop.parameters() if weight.requires_grad)

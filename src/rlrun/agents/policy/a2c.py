@@ -78,11 +78,17 @@ class A2C(Agent):
         torso = parts.torso(critic_update.policy_role)
         self.policy: PolicyHead = registry.build("head", cfg.head, torso, spec.action, cfg.init_std, path="algo.head")
         self.critic = parts.part("critic_update", cfg.critic_update, CriticUpdate, cfg, parts, torso, spec.reward_dim)
-        trained = [self.policy]
+        trained: list[nn.Module] = [self.policy]
         if self.critic.in_policy_loss:
-            trained.append(self.critic)
-        options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm}
-        self.optim = OPTIMIZERS[cfg.optimizer](nn.ModuleList(trained).parameters(), cfg.learning_rate, **options)
+            trained.append(self.critic.network)
+        self.num_kept = self.critic.num_kept
+        self.optim = OPTIMIZERS[cfg.optimizer](
+            nn.ModuleList(trained).parameters(),
+            cfg.learning_rate,
+            eps=cfg.optimizer_eps,
+            max_grad_norm=cfg.max_grad_norm,
+            within=self.critic.around(self.policy),
+        )
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
@@ -117,10 +123,11 @@ class A2C(Agent):
             kl = epochs[-1].get("loss/kl", 0.0)
             if kl > KL_TOLERANCE * self.cfg.target_kl:
                 break
+        after = None
         if len(epochs) == 1 and self.cfg.loss_after:
             after = mean_metrics(self.losses(batch) | self.critic.losses(batch) for batch in epoch)
-            return metrics | epoch_metrics(epochs, after)
-        return metrics | epoch_metrics(epochs)
+        metrics |= epoch_metrics(epochs, after)
+        return metrics | self.critic.finish(rollout, data["return"])
 
     def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Iterator[list[Batch]]:
         """Yields the minibatches of every epoch: single steps, or sequences for a recurrent network.

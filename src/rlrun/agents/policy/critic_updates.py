@@ -11,11 +11,11 @@ from rlrun.buffers.consecutive import continues
 from rlrun.core.accumulator import epoch_metrics, mean_metrics
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
-from rlrun.core.state import OPTIMIZERS
+from rlrun.core.state import OPTIMIZERS, Optim
 from rlrun.functional.losses import clipped_value_error, explained_variance, masked_mean
 from rlrun.indexed import dense
 from rlrun.nested import mapped
-from rlrun.networks.heads import Value
+from rlrun.networks.heads import PolicyHead, Value
 from rlrun.settings import NonNegativeFloat, PositiveFloat, PositiveInt, Scheduled, Size, config, register
 from rlrun.tensors import flat, selected
 from rlrun.types import Batch, Metrics, Obs
@@ -30,6 +30,7 @@ class CriticUpdate(nn.Module):
 
     in_policy_loss: ClassVar[bool] = False  # whether the policy's optimiser also trains the critic, in one loss
     advantage_after_fit: bool = False  # whether the advantages are computed again after `fit_first`
+    num_kept: int = 0  # number of rollouts that it keeps, to learn from them again
     policy_role: ClassVar[str | None] = "actor"  # role of the policy's torso; None: policy and critic share the torso
     network: Value
 
@@ -44,6 +45,11 @@ class CriticUpdate(nn.Module):
         self.cfg = cfg
         self.agent = agent
         self.own_rewards = parts.spec.own_rewards
+
+    @property
+    def delta(self) -> float:
+        """The threshold of the Huber loss; infinite for squared errors."""
+        return self.cfg.huber_delta or math.inf
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         """Returns the values of `obs` and of `next_obs`, both in the shape of the rewards: [time, env, ...].
@@ -82,14 +88,15 @@ class CriticUpdate(nn.Module):
     def loss(self, batch: Batch) -> Tensor:
         """Returns half the mean squared error to the returns, 0-d, or with `huber_delta` the mean Huber loss.
 
-        It is averaged over the columns of the environment's rewards; those of intrinsic rewards are added.
         With `clip_value`, the error of a row is the larger of two: the error of the value, and the error of the value
         clipped to within clip_value of the old value (as in PPO2 of OpenAI Baselines).
         """
         limit = self.cfg.clip_value or math.inf
-        delta = self.cfg.huber_delta or math.inf
         value = self.network(batch["obs"])
-        error = clipped_value_error(value, batch["value"], batch["return"], limit, delta)
+        return self.mean_error(clipped_value_error(value, batch["value"], batch["return"], limit, self.delta), batch)
+
+    def mean_error(self, error: Tensor, batch: Batch) -> Tensor:
+        """Returns the mean of the rows' errors, averaged over columns of own rewards; those of bonuses are added."""
         weight = batch["weight"]
         if error.dim() > weight.dim():
             own, bonuses = error[..., : self.own_rewards], error[..., self.own_rewards :]
@@ -106,6 +113,14 @@ class CriticUpdate(nn.Module):
 
     def losses(self, batch: Batch) -> Metrics:
         """Returns the metrics of `fit_after` without a gradient step."""
+        return {}
+
+    def around(self, policy: PolicyHead) -> Optim | None:
+        """Returns an optimiser of this part that also holds the weights that the policy's optimiser trains, or None."""
+        return None
+
+    def finish(self, rollout: Batch, targets: Tensor) -> Metrics:
+        """Trains after an update, if this part does so, and returns metrics. targets: of the values, [time, env]."""
         return {}
 
 
