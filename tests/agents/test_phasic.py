@@ -93,6 +93,13 @@ def test_stored_rollouts_survive_a_snapshot(changes: dict[str, Any], build: Buil
         assert isinstance(kept["obs"], Indexed) == bool(changes) and equal(closed(kept), closed(restored))
 
 
+def test_other_things_than_rollouts_are_refused(build: Build) -> None:
+    critic = build(toy("ppg")).agent.critic
+    for forged in ([5], [{"obs": torch.zeros(2)}]):
+        with pytest.raises(ValueError, match="other entries"):
+            critic.set_extra_state(forged)
+
+
 def test_indexed_tensors_are_closed_and_opened() -> None:
     tree = {"obs": {"a": Indexed(torch.arange(3.0), torch.tensor([2, 0])), "b": torch.ones(2)}}
     found = opened(closed(tree))

@@ -115,4 +115,7 @@ class PhasicUpdate(JointUpdate):
         return [closed(rollout) for rollout in self.rollouts]
 
     def set_extra_state(self, state: list[Batch]) -> None:
+        """Restores the state. Raises ValueError if it holds no rollouts, because snapshots may be untrusted."""
+        if not all(isinstance(rollout, dict) and rollout.keys() == {"obs", "weight", "return"} for rollout in state):
+            raise ValueError("the rollouts of a phase have other entries")
         self.rollouts = [opened(on(self.network.output.weight, rollout)) for rollout in state]
