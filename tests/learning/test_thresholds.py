@@ -13,6 +13,7 @@ PROMISES = {
     "ppo1 CartPole": (100_000, 475.0),
     "ppo2 CartPole": (100_000, 475.0),
     "ppo_critic_first CartPole": (100_000, 475.0),
+    "ppg CartPole": (100_000, 475.0),
     "a2c CartPole": (200_000, 475.0),
     "a2c_split CartPole": (200_000, 475.0),
     "a2c_minibatch CartPole": (100_000, 400.0),
