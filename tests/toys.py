@@ -56,7 +56,7 @@ def variant_of(algo: str) -> str | None:
 WITH_OWN_PARTS = (
     "a2c_split", "c51", "ddpg", "diayn", "gumbel_muzero", "ppg", "ppo_composite", "ppo_lagrangian", "ppo_lstm",
     "ppo_rnd", "prioritized_dqn", "qr_dqn", "r2d2", "recurrent_sac", "sac_composite", "taac_l", "taac_q", "tqc",
-    "vtrace",
+    "trac", "vtrace",
 )  # fmt: skip
 
 

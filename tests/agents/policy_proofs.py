@@ -76,6 +76,15 @@ def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
     return bool(norms[0] == norms[1])
 
 
+def survives_a_huge_step(build: Build, algo: str) -> bool:
+    """However high the learning rate is, one step hardly changes the probabilities."""
+    agent = agent_of(build, algo, **{"algo.epochs": 1, "algo.minibatch_size": None, "algo.learning_rate": 10.0})
+    before = prefers(agent)
+    action = torch.arange(8) % 2
+    learn(agent, rollout(action, 2 * action - 1))
+    return 0 < prefers(agent) - before < 0.1
+
+
 def stops_where_there_is_no_gradient(build: Build, algo: str) -> bool:
     """Momentum would continue to change the policy."""
     agent = agent_of(build, algo, **{"algo.entropy.ent_coef": 0.0})
@@ -224,6 +233,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("a2c_split", "a2c", clips_policy_and_critic_apart),
     ("a2c_split", "a2c", keeps_its_choices_open),
     ("a2c_minibatch", "a2c", stops_where_there_is_no_gradient),
+    ("trac", "a2c", survives_a_huge_step),
     ("ppo1", "ppo", goes_through_a_rollout_once),
     ("ppo1", "ppo", clips_policy_and_critic_apart),
     ("ppo1", "ppo", keeps_its_choices_open),

@@ -18,7 +18,7 @@ from rlrun.types import Batch
 
 Build = Callable[..., Loop]
 
-FAMILY = ["a2c", "a2c_split", "a2c_minibatch", "vpg", "ppo", "ppo1", "ppo2", "ppo_critic_first", "vtrace"]
+FAMILY = ["a2c", "a2c_split", "a2c_minibatch", "trac", "vpg", "ppo", "ppo1", "ppo2", "ppo_critic_first", "vtrace"]
 
 
 def made(time: int, envs: int) -> Batch:

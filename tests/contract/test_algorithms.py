@@ -88,6 +88,7 @@ OTHER: Values = {
     "algo.particle.log_prob_clip": 0.01,
     "algo.max_grad_norm": 0.001,
     "algo.target_kl": 1e-9,
+    "algo.trust_region.limit_per_dim": 1e-9,
     "algo.buffer.reward_clip": 0.5,
     "algo.noisy_std": 0.1,
     "algo.noisy_layers": 1,
@@ -290,7 +291,7 @@ NOT_LIVE |= {
     for algo in CLONES
     for key in ("reward_clip", "reward_scale", "standardize_reward")
 }
-ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "vpg", "vtrace", "ppo", "ppo1", "ppo2", "ppo_critic_first",
+ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "trac", "vpg", "vtrace", "ppo", "ppo1", "ppo2", "ppo_critic_first",
              "ppo_lstm", "ppo_demos", "ppo_rnd", "ppo_icm", "ppo_composite")  # fmt: skip
 NOT_LIVE |= {
     f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"

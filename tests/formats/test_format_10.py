@@ -14,9 +14,9 @@ def test_runs_of_format_9_end_and_log_by_steps() -> None:
     assert filled == ["trainer.total_updates=None", "trainer.period_unit=steps", "trainer.measure_after=0"]
 
 
-def test_agents_of_format_9_compute_no_losses_after_an_epoch() -> None:
+def test_agents_of_format_9_have_no_losses_after_an_epoch_and_no_trust_region() -> None:
     values, _ = upgraded({"format": 9, "algo": {"target_kl": None, "particle": {"target_kl": None}}})
-    section = {"target_kl": None, "loss_after": False}
+    section = {"target_kl": None, "loss_after": False, "trust_region": {"name": "none"}}
     assert values == {"algo": section | {"particle": section}}
 
 

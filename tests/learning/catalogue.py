@@ -6,6 +6,7 @@ FLAVOURS = "agents/test_policy_flavours.py"
 ELSEWHERE = {
     "classifier": "agents/test_classifier.py::test_digits_that_were_held_out_are_recognised",
     "continuous_sarsa": "agents/test_continuous_sarsa.py::test_continuous_sarsa_improves_on_pendulum_in_both_loops",
+    "trac": "learning/test_trust_region.py::test_trac_learns_with_a_learning_rate_that_a2c_does_not_survive",
     "mdq": "agents/test_mdq.py::test_mdq_finds_the_global_maximum_of_a_multimodal_bandit_and_sac_a_local_one",
     "oac": "agents/test_oac.py::test_oac_visits_more_than_sac_while_no_reward_is_found",
     "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_opens_the_door_that_ppo_does_not",
@@ -62,6 +63,7 @@ APART = dict.fromkeys(
     "ppo": f"{FLAVOURS}::test_ppo_has_no_gradient_beyond_the_clip_range",
     "a2c_split": "agents/policy_proofs.py::clips_policy_and_critic_apart",
     "a2c_minibatch": "agents/policy_proofs.py::stops_where_there_is_no_gradient",
+    "trac": "agents/policy_proofs.py::survives_a_huge_step",
     "ppo1": f"{FLAVOURS}::test_ppo1_has_one_epoch",
     "ppo2": f"{FLAVOURS}::test_ppo2_value_loss_is_the_maximum_of_clipped_and_unclipped",
     "ppo_critic_first": f"{FLAVOURS}::test_ppo_critic_first_fits_its_critic_before_the_policy",

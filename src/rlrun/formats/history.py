@@ -80,6 +80,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.critic.sum_over_quantiles", True, beside="num_quantiles"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
+            *(Added(f"algo.{of}trust_region", {"name": "none"}, beside="target_kl") for of in AGENTS),
             *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),
         ),
         regroup=format_10.regroup,

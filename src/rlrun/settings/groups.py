@@ -40,5 +40,6 @@ GROUPS = {
     "reward_weights": Kind("algo.reward_weights", ("rlrun.core.addon:Addon",)),
     "search": Kind("algo.search", ("torch.nn:Module",)),
     "trajectory": Kind("algo.trajectory", ("rlrun.agents.actor_critic.trajectories:Trajectory",)),
+    "trust_region": Kind("algo.trust_region", ("rlrun.agents.policy.trust_regions:TrustRegion",)),
     "wrapper": Kind("env.wrappers", ("gymnasium:Wrapper",)),
 }

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
+from rlrun.core.accumulator import mean_metrics
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, StartsFresh
@@ -19,6 +20,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
 from rlrun.nested import index
 from rlrun.settings import Around, Part, PositiveFloat, Units, config, register
+from rlrun.tensors import flat
 from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 
@@ -114,13 +116,18 @@ class SVPG(Agent):
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         learned: list[Metrics] = []
+        starts = []
         for particle, envs in self.split(rollout["weight"][0]):
             own = index(rollout, (slice(None), envs))
             learned.append(particle.update(own, ctx))
-        metrics = {}
-        for key in learned[0]:
-            metrics[key] = torch.stack([one[key] for one in learned]).mean()
-        return metrics | self.move()
+            steps = flat({"obs": own["obs"], "weight": own["weight"]})
+            before = particle.trust_region.before(particle.policy, steps)
+            starts.append((particle, steps, before))
+        metrics = mean_metrics(learned) | self.move()
+        pulled: list[Metrics] = []
+        for particle, steps, before in starts:
+            pulled.append(particle.trust_region.pull(particle.policy, steps, before))
+        return metrics | mean_metrics(pulled)
 
     def split(self, per_env: Tensor) -> Iterator[tuple[Any, slice]]:
         """Yields every particle that has environments, with the slice of its environments.

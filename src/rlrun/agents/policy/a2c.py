@@ -15,6 +15,7 @@ from rlrun.agents.entropy.components import default_targets, entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.critic_updates import CriticUpdate
+from rlrun.agents.policy.trust_regions import TrustRegion
 from rlrun.buffers.minibatches import check_division, minibatches
 from rlrun.core.accumulator import epoch_metrics, mean_metrics
 from rlrun.core.agent import Agent, kernel, policy
@@ -67,6 +68,7 @@ class A2C(Agent):
         advantage: Annotated[dict[str, object], Part("advantage")]
         critic_update: Annotated[dict[str, Any], Part("critic_update")]
         entropy: Annotated[dict[str, object], Part("entropy")]
+        trust_region: Annotated[dict[str, object], Part("trust_region")]
         noise: Annotated[dict[str, object], Part("noise")]
 
     cfg: Config
@@ -89,6 +91,7 @@ class A2C(Agent):
             max_grad_norm=cfg.max_grad_norm,
             within=self.critic.around(self.policy),
         )
+        self.trust_region = parts.part("trust_region", cfg.trust_region, TrustRegion, spec.action)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
@@ -117,7 +120,7 @@ class A2C(Agent):
         data["advantage"] = self.advantage.normalise_rollout(data["advantage"], data["weight"])
         epochs: list[Metrics] = []
         for epoch in self.minibatches(data, self.cfg.epochs):
-            epochs.append(mean_metrics(self.update_minibatch(batch) | self.critic.fit_after(batch) for batch in epoch))
+            epochs.append(mean_metrics(self.step(batch) | self.critic.fit_after(batch) for batch in epoch))
             if self.cfg.target_kl is None:
                 continue
             kl = epochs[-1].get("loss/kl", 0.0)
@@ -155,6 +158,12 @@ class A2C(Agent):
             "return": returns,
             "advantage": advantage,
         }
+
+    def step(self, batch: Batch) -> Metrics:
+        """Takes one gradient step on a minibatch, within the trust region of the policy."""
+        before = self.trust_region.before(self.policy, batch)
+        metrics = self.update_minibatch(batch)
+        return metrics | self.trust_region.pull(self.policy, batch, before)
 
     @kernel
     def update_minibatch(self, batch: Batch) -> Metrics:
