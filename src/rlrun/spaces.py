@@ -1,4 +1,4 @@
-"""The space of actions with discrete and continuous parts, which agents receive as one vector."""
+"""The spaces of actions with several parts, which agents receive as one vector."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -50,6 +50,26 @@ class MixedSpace(Space):
 
     def __repr__(self) -> str:
         return f"MixedSpace({self.parts})"
+
+
+class JoinedBox(spaces.Box):
+    """Vectors of the values of several Boxes [size], one after the other. parts: by name, in this order."""
+
+    def __init__(self, parts: dict[str, spaces.Box]):
+        self.parts = parts
+        self.columns = columns(parts)  # entries of the vector that hold each component
+        low = np.concatenate([part.low for part in parts.values()])
+        high = np.concatenate([part.high for part in parts.values()])
+        super().__init__(low, high, dtype=np.float32)
+
+
+class JoinedChoices(spaces.MultiDiscrete):
+    """Vectors of the choices of several spaces, one after the other. parts: by name, in this order."""
+
+    def __init__(self, parts: dict[str, spaces.MultiDiscrete]):
+        self.parts = parts
+        self.columns = columns(parts)  # entries of the vector that hold each component
+        super().__init__(np.concatenate([part.nvec for part in parts.values()]))
 
 
 def columns(parts: Mapping[str, Any]) -> dict[str, slice]:

@@ -12,7 +12,7 @@ from toys import put, toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.settings import NStepReturns, registry
+from rlrun.settings import registry
 from rlrun.testing import check_resuming
 from rlrun.types import Batch, Context, Spec
 
@@ -21,7 +21,7 @@ NONE = {"name": "none"}
 BOOTSTRAP = {"name": "bootstrap", "normalize": False}
 EVERY_STEP = {"name": "every_step", "normalize": False}
 SPEC = Spec(spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (1,)), 1)
-ONE_STEP, TWO_STEPS = NStepReturns(gamma=0.9, n_step=1), NStepReturns(gamma=0.5, n_step=2)
+ONE_STEP, TWO_STEPS = SimpleNamespace(gamma=0.9, n_step=1, entropy={}), SimpleNamespace(gamma=0.5, n_step=2, entropy={})
 ONE = registry.build("entropy", {"name": "fixed", "ent_coef": 1.0}, 0.0)
 
 
@@ -70,9 +70,7 @@ def test_normalized_entropy_reward_has_mean_0_over_the_updates(build: Build) -> 
 
 
 def test_running_mean_of_the_entropy_ignores_masked_rows_and_forgets() -> None:
-    part: Any = registry.build(
-        "entropy_reward", BOOTSTRAP | {"normalize": True}, SPEC, NStepReturns(gamma=0.9, n_step=1)
-    )
+    part: Any = registry.build("entropy_reward", BOOTSTRAP | {"normalize": True}, SPEC, ONE_STEP)
     part.cost(torch.tensor([1.0, 50.0]), torch.tensor([1.0, 0.0]), ONE)
     assert part.mean == 1
     for _ in range(5000):
@@ -110,9 +108,7 @@ def test_n_step_return_has_the_entropy_of_every_step(algo: str, n_step: int, bui
 
 
 def test_entropy_of_every_step_is_normalized_with_the_same_mean() -> None:
-    part: Any = registry.build(
-        "entropy_reward", EVERY_STEP | {"normalize": True}, SPEC, NStepReturns(gamma=0.5, n_step=2)
-    )
+    part: Any = registry.build("entropy_reward", EVERY_STEP | {"normalize": True}, SPEC, TWO_STEPS)
     part.cost(torch.full((3,), -2.0), torch.ones(3), ONE)
     steps = {"obs": torch.zeros(2, 3, 1), "mask": torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])}
     batch = {"reward": torch.zeros(3), "next_steps": steps}

@@ -41,7 +41,7 @@ policies have the original tuples and dicts; an exported policy has an output `a
 `tuple` stands for one choice beside a Box, the column `dict` for a nested space with several choices: `algo=sac` takes
 one choice, and on-policy algorithms take any number. Every component of a `MixedSpace` has an entropy coefficient and a
 target of its own: `algo.entropy.target_entropy={gear: 0.5, steer: -1.0}`, a list, or one number for all; parts of a
-`Tuple` are named `0`, `1`, and so on.
+`Tuple` are named `0`, `1`, and so on. Parts of one kind have a coefficient each if targets are given for each.
 
 Masked: the environment returns `info["action_mask"]` from every reset and step, or an entry `action_mask` of a Dict
 observation, in the form that Gymnasium's `Space.sample` takes, for the discrete parts of an action; or it has a method

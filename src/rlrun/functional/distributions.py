@@ -433,7 +433,11 @@ class Independent:
 
     def entropy(self) -> Tensor:
         """Returns the joint entropy, the sum over all decisions; [...]."""
-        return self.decisions.entropy().sum(-1)
+        return self.entropies().sum(-1)
+
+    def entropies(self) -> Tensor:
+        """Returns the entropy of every decision, [..., decisions]."""
+        return self.decisions.entropy()
 
 
 @dataclass
@@ -478,7 +482,7 @@ class Joint:
 
     def entropies(self) -> Tensor:
         """Returns the entropy of every entry of the action, [..., decisions + actions]."""
-        return torch.cat([self.discrete.decisions.entropy(), self.continuous.entropies()], -1)
+        return torch.cat([self.discrete.entropies(), self.continuous.entropies()], -1)
 
 
 class WithEntropy(Protocol):

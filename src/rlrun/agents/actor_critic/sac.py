@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.actor_critic import ActorCritic
 from rlrun.agents.critics.ensemble import Critic, QFunction, q_function
-from rlrun.agents.entropy.components import entropy_coefficient
+from rlrun.agents.entropy.coefficient import minus_dimensions
+from rlrun.agents.entropy.components import default_targets, entropy_coefficient
 from rlrun.agents.entropy.rewards import EntropyReward
 from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
@@ -51,9 +52,10 @@ class SAC(ActorCritic):
     def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, Any]:
         """Returns the actor, the critics, and the default target entropy: minus the number of action dimensions (arXiv
         1812.05905, appendix D)."""
-        dims = self.spec.action.shape[0]
-        actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
-        return actor, self.ensemble.network(parts), -float(dims)
+        space = self.spec.action
+        actor = SquashedGaussianPolicy(parts.torso("actor"), space.shape[0])
+        target_entropy = default_targets(space, self.cfg.entropy, minus_dimensions)
+        return actor, self.ensemble.network(parts), target_entropy
 
     @policy
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -102,11 +104,11 @@ class SAC(ActorCritic):
         return self.entropy.cost(log_prob) - q
 
     def evaluate(self, obs: Obs, q: QFunction, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the Q-value of a sampled action, [batch], and its log-probability, [batch].
+        """Returns the Q-value of a sampled action, [batch], and its log-probability, [batch] or [batch, components].
 
         If the critics predict distributions, q may return one in place of the Q-value, [batch, n].
         """
-        action, log_prob = self.actor(obs).sample(noise)
+        action, log_prob = self.entropy.sample(self.actor(obs), noise)
         return q(obs, action), log_prob
 
     def action_distribution(self, obs: Obs, carry: Batch) -> Distribution | None:

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import SquashedNormal
 from rlrun.functional.losses import masked_mean
 from rlrun.settings import Scheduled
 from rlrun.spaces import choices
@@ -54,6 +55,10 @@ class EntropyCoefficient(nn.Module):
     def cost(self, log_prob: Tensor) -> Tensor:
         """Returns alpha log pi(a|s), [batch], of sampled actions with log_prob [batch]."""
         return self.alpha * log_prob
+
+    def sample(self, policy: SquashedNormal, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns an action of a squashed policy, [batch, ...], and its log-probability as `cost` takes it."""
+        return policy.sample(noise)
 
     def bonus(self, policy: object, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Returns alpha H and the entropy H of a policy, both averaged over the rows that are not masked.
@@ -121,7 +126,7 @@ def resolve_target_entropy(values: dict[str, object], space: Space, path: str = 
     if rule == "tenth":
         target = default_target(space)
     elif rule == "minus_dimensions" and is_box:
-        target = -float(math.prod(space.shape or ()))
+        target = minus_dimensions(space)
     elif rule == "nearly_uniform" and not is_box:
         target = nearly_uniform(space)
     else:
@@ -137,6 +142,11 @@ def resolve_target_entropy(values: dict[str, object], space: Space, path: str = 
 def nearly_uniform(space: Space) -> float:
     """Returns 0.98 of the entropy of uniform discrete actions in nats, summed over the dimensions of the action."""
     return 0.98 * sum(math.log(n) for n in choices(space))
+
+
+def minus_dimensions(space: Space) -> float:
+    """Returns minus the number of dimensions of a Box action, the target entropy of SAC."""
+    return -float(math.prod(space.shape or ()))
 
 
 def default_target(space: Space) -> float:

@@ -1,6 +1,6 @@
-"""One entropy coefficient for every component of a mixed action, as in the Agent Learning Framework (ALF)."""
+"""One entropy coefficient for every component of an action, as in the Agent Learning Framework (ALF)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,22 +10,24 @@ from torch import Tensor, nn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target, resolve_target_entropy
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import SquashedNormal
 from rlrun.functional.losses import masked_mean
-from rlrun.spaces import MixedSpace
+from rlrun.spaces import JoinedBox, JoinedChoices, MixedSpace
 from rlrun.types import Metrics
 
 TARGETS = ("target_entropy", "max_entropy")  # settings that may have a value for every component
 
 
 class Components(EntropyCoefficient):
-    """Coefficients of the components of a mixed action, each adjusted to the entropy of its component.
+    """Coefficients of the components of an action, each adjusted to the entropy of its component.
 
-    `alpha` and log-probabilities have a last dimension of the components, in the order of `MixedSpace.parts`.
+    `alpha` and log-probabilities have a last dimension of the components. columns: entries of the action that hold
+    each of them, by name and in their order.
     """
 
-    def __init__(self, coefficients: Mapping[str, EntropyCoefficient], space: MixedSpace):
+    def __init__(self, coefficients: Mapping[str, EntropyCoefficient], columns: Mapping[str, slice]):
         super().__init__()
-        self.space = space
+        self.columns = columns
         self.names = [*coefficients]
         self.coefficients: Any = nn.ModuleList(coefficients.values())
         self.adjusts = any(coefficient.adjusts for coefficient in self.coefficients)
@@ -40,6 +42,10 @@ class Components(EntropyCoefficient):
         """Returns the sum of alpha log pi over the components, [batch]; log_prob [batch, components]."""
         return (self.alpha * log_prob).sum(-1)
 
+    def sample(self, policy: SquashedNormal, noise: Tensor) -> tuple[Tensor, Tensor]:
+        sizes = [columns.stop - columns.start for columns in self.columns.values()]
+        return policy.sample_parts(noise, sizes)
+
     def bonus(self, policy: object, weight: Tensor) -> tuple[Tensor, Tensor]:
         entropies = self.entropy_of(policy)
         averages = torch.stack([masked_mean(component, weight) for component in entropies.unbind(-1)])
@@ -49,7 +55,7 @@ class Components(EntropyCoefficient):
         """Returns the entropy of every component at every observation, [batch, components]."""
         entropies = policy.entropies()  # [batch, entries of the action]
         components = []
-        for columns in self.space.columns.values():
+        for columns in self.columns.values():
             components.append(entropies[..., columns].sum(-1))
         return torch.stack(components, -1)
 
@@ -65,25 +71,45 @@ class Components(EntropyCoefficient):
         return metrics
 
 
-def default_targets(space: Space) -> float | dict[str, float]:
-    """Returns `default_target` of an action space, or of every component of a mixed one, by name."""
+def entropy_components(space: Space, values: Mapping[str, object]) -> dict[str, Space]:
+    """Returns the components of an action that have coefficients of their own, by name; {} if there is one for all.
+
+    Those of mixed actions have; those of one kind only if a setting has a number for each. values: settings of the
+    part `algo.entropy`.
+    """
     if isinstance(space, MixedSpace):
-        return {name: default_target(part) for name, part in space.parts.items()}
-    return default_target(space)
+        return {**space.parts}
+    names_each = any(isinstance(values.get(key), list | dict) for key in TARGETS)
+    if isinstance(space, JoinedBox | JoinedChoices) and names_each:
+        return {**space.parts}
+    return {}
+
+
+def default_targets(
+    space: Space, values: Mapping[str, object], target: Callable[[Space], float] = default_target
+) -> float | dict[str, float]:
+    """Returns the default target entropy of an action space, or of each of the `entropy_components`, by name.
+
+    target: returns that of a space.
+    """
+    components = entropy_components(space, values)
+    if components:
+        return {name: target(part) for name, part in components.items()}
+    return target(space)
 
 
 def entropy_coefficient(
     parts: Parts, values: dict[str, Any], space: Space, default: float | dict[str, float]
 ) -> EntropyCoefficient:
-    """Returns the part `algo.entropy` of an agent, for every component of the action if `space` is mixed.
+    """Returns the part `algo.entropy` of an agent, for every component of the action if `default` has them.
 
-    values: settings of the part. default: default target entropy, by component if `space` is mixed. Raises ConfigError
-    for targets that do not fit the components.
+    values: settings of the part. default: default target entropy, by component for the `entropy_components`. Raises
+    ConfigError for targets that do not fit the components.
     """
-    if not isinstance(space, MixedSpace):
+    if not isinstance(default, dict):
         own = resolve_target_entropy(values, space)
         return parts.part("entropy", own, EntropyCoefficient, default)
-    assert isinstance(default, dict)
+    assert isinstance(space, MixedSpace | JoinedBox | JoinedChoices)
     given = {}
     for key in TARGETS:
         if isinstance(values.get(key), list | dict):
@@ -93,7 +119,7 @@ def entropy_coefficient(
         own = values | {key: numbers.get(name) for key, numbers in given.items()}
         own = resolve_target_entropy(own, space.parts[name])
         coefficients[name] = parts.part("entropy", own, EntropyCoefficient, target)
-    return Components(coefficients, space)
+    return Components(coefficients, space.columns)
 
 
 def by_component(key: str, given: list[float] | dict[str, float], names: list[str]) -> dict[str, float]:

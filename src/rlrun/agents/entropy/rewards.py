@@ -8,22 +8,30 @@ and has no terms after the end of an episode. alpha H is estimated by -alpha log
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.components import entropy_components
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.functional.losses import masked_mean
 from rlrun.nested import index
-from rlrun.settings import NStepReturns, config, register
-from rlrun.spaces import MixedSpace
+from rlrun.settings import config, register
 from rlrun.tensors import flat
 from rlrun.types import Batch, Obs, Spec
 
 WINDOW = 1000  # number of recent updates that the running mean of log pi covers, roughly
+
+
+class SoftReturns(Protocol):
+    """Settings of an agent with an entropy coefficient, whose targets may be n-step returns."""
+
+    gamma: float
+    n_step: int
+    entropy: dict[str, object]
 
 
 @register("entropy_reward", "none")
@@ -36,7 +44,7 @@ class EntropyReward(nn.Module):
     class Config:
         pass
 
-    def __init__(self, cfg: Config, spec: Spec, agent: NStepReturns):
+    def __init__(self, cfg: Config, spec: Spec, agent: SoftReturns):
         super().__init__()
 
     def within(self, batch: Batch, policy: Callable[[Obs], object], alpha: Tensor, source: Source) -> Batch:
@@ -62,14 +70,13 @@ class BootstrapEntropy(EntropyReward):
     class Config:
         normalize: bool
 
-    def __init__(self, cfg: Any, spec: Spec, agent: NStepReturns):
+    def __init__(self, cfg: Any, spec: Spec, agent: SoftReturns):
         super().__init__(cfg, spec, agent)
         self.normalize = cfg.normalize
-        components: tuple[int, ...] = ()
-        if isinstance(spec.action, MixedSpace):
-            components = (len(spec.action.parts),)
+        components = entropy_components(spec.action, agent.entropy)
+        shape = (len(components),) if components else ()
         # running mean of log pi, and the number of updates that it covers; without `normalize` they are constant
-        self.register_buffer("mean", torch.zeros(components), persistent=cfg.normalize)
+        self.register_buffer("mean", torch.zeros(shape), persistent=cfg.normalize)
         self.register_buffer("updates", torch.zeros(()), persistent=cfg.normalize)
 
     def cost(self, log_prob: Tensor, weight: Tensor, coefficient: EntropyCoefficient) -> Tensor:
@@ -87,12 +94,14 @@ class BootstrapEntropy(EntropyReward):
 class EveryStepEntropy(BootstrapEntropy):
     """Also adds the entropy of the steps within n-step returns: that of the current policy in the stored states."""
 
-    def __init__(self, cfg: BootstrapEntropy.Config, spec: Spec, agent: NStepReturns):
+    def __init__(self, cfg: BootstrapEntropy.Config, spec: Spec, agent: SoftReturns):
         super().__init__(cfg, spec, agent)
         if spec.reward_dim > 1:
             raise ConfigError("algo.entropy_reward=every_step: needs one reward a step; choose bootstrap")
-        if isinstance(spec.action, MixedSpace):
-            raise ConfigError("algo.entropy_reward=every_step: needs one kind of actions; choose bootstrap")
+        if entropy_components(spec.action, agent.entropy):
+            raise ConfigError(
+                "algo.entropy_reward=every_step: needs one entropy coefficient for the whole action; choose bootstrap"
+            )
         if agent.n_step > 1:
             self.num_next_steps = agent.n_step
         discount = agent.gamma ** torch.arange(1, agent.n_step).view(-1, 1)

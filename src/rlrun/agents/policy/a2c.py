@@ -93,7 +93,7 @@ class A2C(Agent):
         )
         self.trust_region = parts.part("trust_region", cfg.trust_region, TrustRegion, spec.action)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
-        self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action))
+        self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action, cfg.entropy))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.noise.check_policy(self.policy)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)

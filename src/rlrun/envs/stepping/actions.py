@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlrun.errors import ConfigError
-from rlrun.spaces import MixedSpace, choices, columns
+from rlrun.spaces import JoinedBox, JoinedChoices, MixedSpace, choices, columns
 
 LOW, HIGH = np.float32(-1), np.float32(1)
 # how far a recorded action may be from the bounds, if these are equal; relative to the bounds if they are above 1
@@ -109,8 +109,8 @@ class Actions:
 class NestedActions(Actions):
     """For the agent, an action of a Tuple or Dict space is one vector: all its choices, then its continuous values.
 
-    The agent's space is a MultiDiscrete if all parts are discrete, a Box if all are Boxes, else a MixedSpace. The
-    environment's actions are tuples and dicts of arrays [num_envs, ...].
+    The agent's space is a MultiDiscrete if all parts are discrete, a Box if all are Boxes, else a MixedSpace; each
+    holds its parts. The environment's actions are tuples and dicts of arrays [num_envs, ...].
     """
 
     def __init__(self, space: spaces.Tuple | spaces.Dict):
@@ -128,15 +128,10 @@ class NestedActions(Actions):
         self.bounds = None
         self.columns = columns(discrete | continuous)  # entries of the agent's action that hold each part
         if not continuous:
-            self.space = spaces.MultiDiscrete(np.concatenate([part.nvec for part in discrete.values()]))
+            self.space = JoinedChoices(discrete)
             return
-        low = np.concatenate([part.low for part in continuous.values()])
-        high = np.concatenate([part.high for part in continuous.values()])
-        self.bounds = (low, high)
-        self.space = spaces.Box(low, high, dtype=np.float32)
-        if discrete:
-            self.space = MixedSpace(discrete | continuous)
-            self.bounds = (self.space.low, self.space.high)
+        self.space = MixedSpace(discrete | continuous) if discrete else JoinedBox(continuous)
+        self.bounds = (self.space.low, self.space.high)
 
     @property
     def log_scale(self) -> float:
