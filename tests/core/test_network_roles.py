@@ -1,20 +1,26 @@
 """`network.actor` and `network.critic` override settings for single networks of an agent."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from toys import toy
+import torch
+from gymnasium.spaces import Box
+from toys import toy, train
 
 from rlrun.cli import main
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.networks.norm import Standardised
+from rlrun.networks.recurrent import Gru, Lstm, Memoryless
 from rlrun.run.assemble import build_loop
+from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
 WITHOUT_WARMUP = {"name": "batch_renorm", "momentum": 0.9}
+CELL = {"features": 4, "layers": 1, "sequence_length": 4, "burn_in": 0, "start": "stored"}
 RENORM = WITHOUT_WARMUP | {"warmup": 1}
 
 
@@ -51,6 +57,51 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
     assert [widths(particle.critic.network) for particle in agent.particles] == [[6], [6]]
 
 
+LSTM_BESIDE_MLP: dict[str, dict[str, Any]] = {  # of the algorithms, which of the two networks is recurrent
+    "ppo_lstm": {"network.critic": {"name": "mlp"}},
+    "ppo": {"network.actor": {"name": "lstm"} | CELL},
+    "a2c": {"network.critic": {"name": "gru"} | CELL},
+    "recurrent_sac": {"network.critic": {"name": "mlp"}},
+}
+
+
+@pytest.mark.parametrize("algo", LSTM_BESIDE_MLP)
+def test_networks_of_actor_and_critic_may_be_of_different_kinds(algo: str, build: Build) -> None:
+    """One is recurrent. Both learn, and a resumed run is the one that never stopped."""
+    values = toy(algo, **LSTM_BESIDE_MLP[algo])
+    loop: Any = build(values)
+    before = copy.deepcopy(dict(loop.agent.named_parameters()))
+    train(loop, 3)
+    for name, param in loop.agent.named_parameters():
+        assert name.startswith("target_") or not torch.equal(before[name], param), name
+    (recurrent,) = loop.agent.memory.torsos
+    assert isinstance(recurrent, Lstm | Gru)
+    check_resuming(loop, build(values, begin=False))
+
+
+@pytest.mark.parametrize("algo", LSTM_BESIDE_MLP)
+def test_networks_of_different_kinds_read_the_same_dict(algo: str, build: Build) -> None:
+    action = "box" if algo == "recurrent_sac" else "discrete"
+    probe = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "dict", "action": action}}
+    loop = train(build(toy(algo, **probe, **LSTM_BESIDE_MLP[algo])), 3)
+    assert all(torch.isfinite(param).all() for param in loop.agent.parameters())
+
+
+def test_memoryless_critic_reads_what_the_environment_shows(build: Build) -> None:
+    """In rollouts, sequences, rows of replay and single steps, its values are those of the plain observations."""
+    torso = torch.nn.Linear(3, 2)
+    torso.features = 2  # type: ignore[assignment]
+    memoryless = Memoryless(torso, Box(-1.0, 1.0, (3,)))
+    obs = torch.randn(4, 2, 3)
+    plain = torso(obs)
+    first = torch.zeros(4, 2, dtype=torch.bool)
+    assert torch.equal(memoryless({"obs": obs[0], "hidden_state": torch.ones(2, 5)}), torso(obs[0]))
+    assert torch.equal(memoryless({"obs": obs[0], "first": first[0]}), torso(obs[0]))
+    torch.testing.assert_close(memoryless({"obs": obs, "first": first}), plain)
+    index = torch.tensor([5, 1, 2])
+    torch.testing.assert_close(memoryless({"sequence": obs, "row_index": index}), plain.flatten(0, 1)[index])
+
+
 @pytest.mark.parametrize(
     ("algo", "changes", "line"),
     [
@@ -74,7 +125,22 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
             {"network.critic": {"norm": WITHOUT_WARMUP}},
             "network.critic.norm.warmup: missing",
         ),
-        ("sac", {"network.critic": {"name": "cnn"}}, "network.critic.name: unknown key"),
+        ("sac", {"network.critic": {"name": "cnn"}}, "network.critic.convolutions: missing"),
+        ("sac", {"network.critic": {"name": "mpl"}}, "network.critic.name=mpl: must be one of auto, cnn"),
+        ("ppo_lstm", {"network.critic": {"name": "mlp", "features": 4}}, "network.critic.features: unknown key"),
+        (
+            "crossq",
+            {"network.critic": {"name": "lstm"} | CELL},
+            "network=lstm is not supported by algo=crossq, which keeps no recurrent state",
+        ),
+        (
+            "a2c",
+            {
+                "network.actor": {"name": "gru"} | CELL,
+                "network.critic": {"name": "lstm"} | CELL | {"sequence_length": 2},
+            },
+            "network.sequence_length: must be the same in the networks of actor and critic",
+        ),
         ("sac", {"network.critic": 5}, "network.critic=5: must be a section"),
         ("recurrent_sac", {"network.actor": {"burn_in": 9}}, "network.actor.burn_in: is the same for the whole agent"),
     ],

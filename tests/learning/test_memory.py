@@ -20,13 +20,18 @@ SETTINGS: Values = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("algo", "network", "least", "most"),
-    [("ppo_lstm", "lstm", 0.95, 1.0), ("ppo_lstm", "gru", 0.95, 1.0), ("ppo", "compact", 0.3, 0.7)],
+    ("algo", "networks", "least", "most"),
+    [
+        ("ppo_lstm", "network=lstm", 0.95, 1.0),
+        ("ppo_lstm", "network=gru", 0.95, 1.0),
+        ("ppo_lstm", "network.critic.name=mlp", 0.95, 1.0),
+        ("ppo", "network=compact", 0.3, 0.7),
+    ],
 )
 def test_what_was_seen_ten_steps_ago_is_recalled(
-    algo: str, network: str, least: float, most: float, build: Callable[..., Loop]
+    algo: str, networks: str, least: float, most: float, build: Callable[..., Loop]
 ) -> None:
-    values = jobs([f"algo={algo}", "env=rlrun/ProbeRecall-v0", "preset=none", f"network={network}"])[0].values
+    values = jobs([f"algo={algo}", "env=rlrun/ProbeRecall-v0", "preset=none", networks])[0].values
     loop = train(build(put(values, SETTINGS)), 60)
     assert least <= evaluate(loop.agent, loop.addons, loop.env, 64)["eval/return_mean"] <= most
 

@@ -1,5 +1,6 @@
 """Builds what an agent is made of: torsos of the chosen network, random streams, parts, other agents."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from rlrun.errors import ConfigError
 from rlrun.networks.encoded import Encoder
 from rlrun.networks.members import sharing
 from rlrun.networks.norm import BatchRenorm
-from rlrun.networks.recurrent import StateLayout, example_inputs
+from rlrun.networks.recurrent import Memoryless, Recurrent, StateLayout, example_inputs, is_recurrent
 from rlrun.settings import registry
 from rlrun.spaces import MixedSpace
 from rlrun.types import Spec
@@ -27,9 +28,21 @@ COMMON = ("ppo", "dqn", "sac", "td3", "discrete_sac", "a2c", "cem", "q_learning"
 
 
 def for_role(network: dict[str, object], role: str | None) -> dict[str, object]:
-    """Returns the values of `network` for torsos of this role: the role's section overrides the shared values."""
+    """Returns the values of `network` for torsos of this role: the role's section overrides the shared values.
+
+    A section that names another kind of network inherits only the settings that this kind has. Raises ConfigError if
+    there is no such kind.
+    """
     shared = {key: value for key, value in network.items() if key not in ROLES}
-    return shared | section_of(network, role)
+    own = section_of(network, role)
+    name = own.get("name", shared["name"])
+    if name != shared["name"]:
+        kinds = registry.names("network")
+        if name not in kinds:
+            raise ConfigError(f"network.{role}.name={name}: must be one of {', '.join(kinds)}")
+        known = [field.name for field in dataclasses.fields(registry.lookup("network", str(name)).Config)]
+        shared = {key: value for key, value in shared.items() if key in known}
+    return shared | own
 
 
 def section_of(network: dict[str, object], role: str | None) -> dict[str, object]:
@@ -74,23 +87,32 @@ class Parts:
         obs = self.spec.obs if encoder is None else encoder.space
         named = {"obs": obs, "action": self.spec.action}
         spaces = [named[given] if isinstance(given, str) else given for given in inputs]
-        torso: nn.Module = registry.build("network", for_role(self.network, role), spaces, members, path="network")
+        values = for_role(self.network, role)
+        torso: nn.Module = registry.build("network", values, spaces, members, path="network")
         if members is not None:
-            self._check_members(torso, spaces, members)
+            self._check_members(torso, f"network={values['name']}", spaces, members)
         self.memory.add(torso)
         if encoder is not None:
             torso = encoder.before(torso, role)
+        is_memoryless = inputs[0] == "obs" and not isinstance(torso, Recurrent)
+        if is_memoryless and self.has_hidden_states():
+            torso = Memoryless(torso, obs)
         self.torsos.append((role, torso))
         return torso
 
-    def _check_members(self, torso: nn.Module, spaces: list[Space], members: int) -> None:
-        """Raises ConfigError if the members of an ensemble share all weights."""
+    def has_hidden_states(self) -> bool:
+        """Returns whether a network of the agent is recurrent, so that observations hold hidden states."""
+        kinds = {str(for_role(self.network, role)["name"]) for role in (None, *ROLES)}
+        return any(map(is_recurrent, kinds))
+
+    def _check_members(self, torso: nn.Module, setting: str, spaces: list[Space], members: int) -> None:
+        """Raises ConfigError, which begins with the setting, if the members of an ensemble share all weights."""
         devices = [self.device] if self.device.type == "cuda" else []
         # a network may draw random numbers, as for dropout
         with self.device, torch.random.fork_rng(devices), torch.enable_grad():
             fault = sharing(torso, example_inputs(torso, spaces, ROWS), members)
         if fault is not None:
-            raise ConfigError(f"network={self.network['name']}: {fault}")
+            raise ConfigError(f"{setting}: {fault}")
 
     def unsupported(self, agent: Agent) -> Iterator[str]:
         """Yields why the settings of `network` do not fit an agent: a role for which the agent has no network, or batch

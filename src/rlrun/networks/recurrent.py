@@ -40,8 +40,8 @@ from torch import Tensor, nn
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import random_rows
 from rlrun.networks.torsos import Layers, Mlp, auto
-from rlrun.settings import Around, NonNegativeInt, Requires, Size, Units, config, register
-from rlrun.tensors import flat
+from rlrun.settings import Around, NonNegativeInt, Requires, Size, Units, config, register, registry
+from rlrun.tensors import flat, selected
 from rlrun.types import Batch, Obs
 
 
@@ -249,6 +249,36 @@ class Gru(Recurrent):
         return outputs
 
 
+class Memoryless(nn.Module):
+    """A torso without memory in an agent with recurrent torsos: it reads observations as the environment returns them.
+
+    space: of these observations.
+    """
+
+    def __init__(self, torso: nn.Module, space: Space):
+        super().__init__()
+        self.torso = torso
+        self.obs_is_dict = isinstance(space, spaces.Dict)
+        self.features: int = torso.features  # type: ignore[assignment]
+
+    def forward(self, obs: Batch, *others: object) -> Tensor:
+        if "row_index" in obs:
+            rows = selected(flat(obs["sequence"]), obs["row_index"], 0)
+            return self.torso(rows, *others)  # type: ignore[no-any-return]
+        inputs = obs if self.obs_is_dict else obs["obs"]
+        first = obs.get("first")
+        if first is None or first.dim() == 1:
+            return self.torso(inputs, *others)  # type: ignore[no-any-return]
+        features: Tensor = self.torso(flat(inputs), *others)  # of sequences [time, batch, ...]
+        return features.unflatten(0, first.shape)
+
+
+def is_recurrent(name: str) -> bool:
+    """Returns whether the networks of this name are recurrent."""
+    kind = registry.lookup("network", name)
+    return isinstance(kind, type) and issubclass(kind, Recurrent)
+
+
 class StateLayout:
     """Layout of the agent's hidden state, which concatenates the states of all its recurrent torsos.
 
@@ -266,6 +296,9 @@ class StateLayout:
         """Reserves a part of the state for a torso. Does nothing for a torso that is not recurrent."""
         if not isinstance(torso, Recurrent):
             return
+        for key in torso.shared_settings:
+            if self.torsos and getattr(torso.cfg, key) != getattr(self.torsos[0].cfg, key):
+                raise ConfigError(f"network.{key}: must be the same in the networks of actor and critic")
         torso.offset = self.size
         self.size += torso.size
         self.torsos.append(torso)

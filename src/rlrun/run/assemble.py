@@ -24,7 +24,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.callback import Callbacks
 from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
-from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role, section_of
+from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role
 from rlrun.core.random import reseed_for_shard, seed_for, sequence
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.making.make import Recipe
@@ -38,7 +38,7 @@ from rlrun.envs.wrappers.wrapper import in_evaluation
 from rlrun.errors import ConfigError, RunError
 from rlrun.imports import typed_again
 from rlrun.loops.around import around_algorithm, buffer_settings
-from rlrun.networks.recurrent import Recurrent
+from rlrun.networks.recurrent import is_recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.run.placement import OwnProcess, Placement
 from rlrun.schedules.curriculum import Curriculum
@@ -363,17 +363,19 @@ def build_callbacks(config: RunConfig) -> Callbacks:
 
 def check_requirements(config: RunConfig) -> None:
     """Asks every part what it requires of the others. Raises one ConfigError with all faults."""
-    torso = registry.lookup("network", config.network["name"])
+    networks = {str(values["name"]): values for values in map(partial(for_role, config.network), (*ROLES, None))}
+    networks[config.network["name"]] = config.network
     around = around_algorithm(config.algo)._replace(
-        network=config.network["name"],
+        network=next(filter(is_recurrent, networks), config.network["name"]),
         remembers=registry.lookup("algo", config.algo["name"]).remembers,
-        recurrent=isinstance(torso, type) and issubclass(torso, Recurrent),
+        recurrent=any(map(is_recurrent, networks)),
         draws_tasks=bool(config.env.task_kwargs),
         instance_seed=config.env.instance_seed,
         eval_episodes=config.trainer.eval_episodes,
         snapshot_replay=config.trainer.snapshot_replay,
     )
-    parts = [("loop", config.algo["loop"]), ("algo", config.algo), ("network", config.network)]
+    parts = [("loop", config.algo["loop"]), ("algo", config.algo)]
+    parts += [("network", values) for values in networks.values()]
     parts += [(section, config.algo[section]) for section in around.addons]
     for name, own in config.env.wrappers.items():
         if name in registry.names("wrapper"):  # others are refused when an environment is made
@@ -427,8 +429,8 @@ def check_network(network: dict[str, Any]) -> None:
         path = "network"
         if role is not None:
             path = f"network.{role}"
-        values = settings(for_role(network, None)) | section_of(network, role)
-        registry.configured("network", network["name"], values, path)
+        values = for_role(network, role)
+        registry.configured("network", str(values["name"]), settings(values), path)
 
 
 def settings(part: dict[str, Any]) -> dict[str, Any]:
