@@ -107,7 +107,9 @@ def test_trust_region_is_exceeded_by_a_single_leaf() -> None:
         policy = Constant([0.0] * 5, two)
         metrics = pulled(region, policy, moved)
         assert metrics["pulls"] >= 1 and metrics["policy_distance_before"] > 1
-        assert (region.distance(policy, BATCH, two(torch.zeros(4, 5))) <= region.limits).all()
+        found = region.distance(policy, BATCH, two(torch.zeros(4, 5)))
+        assert (found <= region.limits).all()
+        assert metrics["policy_distance"] == found.max()
         ratio = policy.weight[0] / policy.weight[2]
         assert ratio.item() == pytest.approx(moved[0] / moved[2])
 

@@ -165,6 +165,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
 # Functions of acting and learning that wait for the device, and why they may.
 MAY_WAIT = {
     "critic_updates.py:values": "once for a rollout: the number of episode ends sets how many rows the critic sees",
+    "trust_regions.py:pull": "once or twice for a step: the distance sets how often the step is shortened",
     "minibatches.py:rows_and_padding": "once for a rollout: the number of masked steps sets the number of minibatches",
     "regression.py:add": "each arm learns from its own pulls; the posterior of a bandit is small",
     "neural_linear.py:update": "asks replay, which the host indexes, for the pulls that are not in the posterior yet",
