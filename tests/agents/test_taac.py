@@ -376,6 +376,30 @@ def test_taac_warm_up_switches_with_probability_one_half_between_uniform_actions
     assert loop.updates == 0
 
 
+@pytest.mark.parametrize(("max_repeats", "length"), [(2, 3.0), (1, 2.0), (None, 1.0)])
+def test_taac_reports_how_long_trajectories_are_held(max_repeats: int | None, length: float, build: Build) -> None:
+    """The switch never chooses a new trajectory, or always; holds that an episode cuts short count as they are."""
+    clip = [-1e9, -1e9] if max_repeats else [1e9, 1e9]
+    loop = build(toy("taac", **{"algo.advantage_clip": clip, "algo.max_repeats": max_repeats}))
+    loop.tick()
+    assert "train/hold_length" not in loop.metrics.drain_measures(), "nothing has ended yet"
+    train(loop, 4)
+    loop.metrics.drain_measures()
+    lengths, held = [], [0, 0]
+    for _ in range(30):
+        ends = [index for index in range(2) if loop.carry["first"][index]]
+        loop.tick()
+        for index, begins in enumerate(loop.carry["carry.held"] == 1):
+            if held[index] and begins:
+                lengths.append(held[index])
+            held[index] = int(loop.carry["carry.held"][index])
+        assert all(held[index] == 1 for index in ends), "an episode begins a new one"
+    reported = loop.metrics.drain_measures()["train/hold_length"]
+    assert reported == pytest.approx(length, abs=0.35)
+    assert sum(lengths) / len(lengths) == pytest.approx(length, abs=0.35)
+    assert max(lengths) == length
+
+
 def test_taac_reports_the_mean_repeats_of_a_trajectory(build: Build) -> None:
     loop = build(toy("taac", **{"algo.advantage_clip": [-1e9, -1e9], "algo.max_repeats": 2}))
     train(loop, 4)

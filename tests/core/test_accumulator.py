@@ -128,3 +128,12 @@ def test_epochs_give_means_and_the_losses_of_the_first_and_last() -> None:
     assert numbers(epoch_metrics(epochs[:1])) == pytest.approx({"loss/critic": 3.0, "loss/kl": 0.1})
     ends = {"loss/critic_first_epoch": 3.0, "loss/critic_last_epoch": 2.0}
     assert numbers(epoch_metrics(epochs[:1], epochs[1])) == pytest.approx({"loss/critic": 3.0, "loss/kl": 0.1} | ends)
+
+
+def test_measures_leave_out_environments_that_report_nothing() -> None:
+    metrics = Accumulator()
+    for values in ([1.0, np.nan], [np.nan, np.nan], [4.0, 6.0]):
+        metrics.measure({"length": np.array(values)})
+    assert metrics.drain_measures()["train/length"] == 3.0
+    metrics.measure({"length": np.array([np.nan])})
+    assert "train/length" not in metrics.drain_measures()

@@ -64,6 +64,7 @@ PROMISES = {
     "muzero TicTacToe": (250_000, 0.0),
 }
 SELF_PLAY = "muzero TicTacToe"
+LEAST_HOLD = {"taac Pendulum": 1.2}  # mean number of timesteps for which trajectories are held, at the end
 
 
 def learn(pair: str, run: Path) -> Path:
@@ -74,6 +75,9 @@ def learn(pair: str, run: Path) -> Path:
     assert main(["train", *words, "logger=[console]", f"run_dir={run}"]) == 0
     summary = json.loads((run / "summary.json").read_text())
     assert summary["step"] >= total and summary["final_return"] >= least
+    if pair in LEAST_HOLD:
+        last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+        assert last["train/hold_length_smooth"] > LEAST_HOLD[pair]
     return run
 
 

@@ -80,10 +80,16 @@ class Accumulator(Module):
         return means
 
     def measure(self, measures: Mapping[str, np.ndarray]) -> None:
-        """Adds what environments or agents report at one timestep, name -> [num_envs], as means over environments."""
+        """Adds what environments or agents report at one timestep, name -> [num_envs], as means over environments.
+
+        Environments with NaN report nothing at this timestep.
+        """
         for name, values in measures.items():
+            known = values[values == values]
+            if not len(known):
+                continue
             key = f"train/{name}"
-            mean = float(values.mean())
+            mean = float(known.mean())
             add_to(self.recent, key, mean)
             self.totals[key] = self.totals.get(key, 0.0) + mean
 

@@ -150,12 +150,17 @@ class TAAC(Agent):
         switch = switch | (repeats >= self.max_repeats)
         repeats = torch.where(switch, zeros, repeats + 1)
         tau = torch.where(switch.unsqueeze(-1), taus[1], taus[0])
+        begins = switch | carry["first"]
+        held = carry.get("carry.held", zeros)  # timesteps for which the previous trajectory was followed
+        ended = torch.where(begins & (held > 0), held, float("nan"))
         extras = {
             "trajectory": previous,
             "carry.trajectory": tau,
             "switch": switch.float(),
             "carry.repeats": repeats,
+            "carry.held": torch.where(begins, 1.0, held + 1),
             "measure.repeats": repeats,
+            "measure.hold_length": ended,
         }
         return tau[:, : self.dims], extras
 
