@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
 import rlrun
-from rlrun.cli import main
+from rlrun.cli import main, sweep
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 from rlrun.snapshot.store import Store
@@ -198,3 +200,11 @@ def test_faulty_sweep_has_one_line(
 def test_help_lists_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--help"]) == 0
     assert "trials" in capsys.readouterr().out
+
+
+def test_headline_of_a_winner_without_fresh_seeds_has_its_score_and_rung() -> None:
+    winner: Any = SimpleNamespace(
+        number=3, results=[SimpleNamespace(rung=0)], fresh_score=lambda: None, score=lambda rung: 0.25
+    )
+    trials: Any = type("Trials", (), {"last_rung": 1, "__len__": lambda self: 5})()
+    assert sweep._headline(winner, trials) == "best of 5 trials: trial 3, score 0.250 at rung 1 of 2"

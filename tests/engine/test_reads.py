@@ -17,7 +17,7 @@ import rlrun
 from rlrun.core.random import Stream
 from rlrun.engine import tape
 from rlrun.engine.inductor import InductorKernel
-from rlrun.engine.reads import Reads, Running, same
+from rlrun.engine.reads import Reads, Running, is_plain, same
 from rlrun.engine.script import Script
 from rlrun.engine.tape import MAX_TAPES, WORTHWHILE, Taped
 
@@ -330,6 +330,11 @@ def test_plain_values_are_compared_with_their_type(pair: tuple[Any, Any]) -> Non
 def test_plain_values_nan_equals_nan() -> None:
     assert same(math.nan, float("nan")) and same((1, math.nan), (1, float("nan")))
     assert same(np.float32(0.1), np.float32(0.1)) and not same(np.float32(0.1), np.float64(np.float32(0.1)))
+
+
+def test_plain_values_are_numbers_texts_and_tuples_of_them() -> None:
+    assert all(map(is_plain, (1, 0.5, "a", None, True, (1, ("a", None)))))
+    assert not any(map(is_plain, ([1], {"a": 1}, (1, [2]), torch.ones(1))))
 
 
 def test_running_restores_the_profiler() -> None:

@@ -62,6 +62,18 @@ def test_what_is_saved_is_read_back_bit_for_bit(words: list[str], build: Build, 
         assert one["terminated"] == other["terminated"]
 
 
+@pytest.mark.parametrize("terminated", [True, False])
+def test_the_last_step_of_a_written_episode_is_terminated_or_truncated(
+    terminated: bool, build: Build, tmp_path: Path
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    loop = deep_sea(build)
+    write(tmp_path / "made-v0", [dive(loop) | {"terminated": terminated}], loop.env)
+    with h5py.File(tmp_path / "made-v0/data/main_data.hdf5") as file:
+        ends = [file[f"episode_0/{name}"][...].tolist() for name in ("terminations", "truncations")]
+    assert ends == [[False, False, False, terminated], [False, False, False, not terminated]]
+
+
 def test_demonstrations_of_another_environment_are_refused(build: Build, tmp_path: Path) -> None:
     loop = deep_sea(build)
     write(tmp_path / "made-v0", [dive(loop)], loop.env)
