@@ -25,6 +25,15 @@ BLOCK = 16  # rows that a matrix product computes together; it rounds the rows o
 Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]
 
 
+@config
+class LossSettings:
+    """Settings of the value loss, for critics that learn."""
+
+    value_coef: Scheduled[NonNegativeFloat]
+    clip_value: PositiveFloat | None
+    huber_delta: PositiveFloat | None
+
+
 class CriticUpdate(nn.Module):
     """A critic V(s) with one output per reward column. `agent` is the Config of the agent."""
 
@@ -33,12 +42,6 @@ class CriticUpdate(nn.Module):
     num_kept: int = 0  # number of rollouts that it keeps, to learn from them again
     policy_role: ClassVar[str | None] = "actor"  # role of the policy's torso; None: policy and critic share the torso
     network: Value
-
-    @config
-    class Config:
-        value_coef: Scheduled[NonNegativeFloat]
-        clip_value: PositiveFloat | None
-        huber_delta: PositiveFloat | None
 
     def __init__(self, cfg: Any, agent: Any, parts: Parts):
         super().__init__()
@@ -129,8 +132,9 @@ class JointUpdate(CriticUpdate):
     """A separate critic network, trained with the policy in one loss by the policy's optimiser."""
 
     in_policy_loss = True
+    Config = LossSettings
 
-    def __init__(self, cfg: CriticUpdate.Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: LossSettings, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent, parts)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
 
@@ -141,8 +145,9 @@ class SharedUpdate(CriticUpdate):
 
     in_policy_loss = True
     policy_role = None
+    Config = LossSettings
 
-    def __init__(self, cfg: CriticUpdate.Config, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
+    def __init__(self, cfg: LossSettings, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent, parts)
         self.network = Value(policy_torso, gain=1.0, columns=columns)
 
@@ -151,7 +156,7 @@ class OwnUpdate(CriticUpdate):
     """A separate critic network with a separate optimiser. Settings that are null have the agent's values."""
 
     @config
-    class Config(CriticUpdate.Config):
+    class Config(LossSettings):
         optimizer: Literal["adam", "rmsprop"] | None
         learning_rate: Scheduled[PositiveFloat] | None
         max_grad_norm: PositiveFloat | None

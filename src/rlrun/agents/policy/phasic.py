@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.agents.policy.critic_updates import JointUpdate
+from rlrun.agents.policy.critic_updates import JointUpdate, LossSettings
 from rlrun.buffers.minibatches import minibatches, per_step
 from rlrun.core.accumulator import at, mean_metrics
 from rlrun.core.agent import kernel
@@ -35,7 +35,7 @@ class PhasicUpdate(JointUpdate):
     """
 
     @config
-    class Config(JointUpdate.Config):
+    class Config(LossSettings):
         interval: PositiveInt
         epochs: PositiveInt
         minibatch_size: PositiveInt
