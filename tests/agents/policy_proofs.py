@@ -228,6 +228,15 @@ def earns_nothing_from_the_environment(build: Build, algo: str) -> bool:
     return torch.equal(*learned)
 
 
+def policy_learns_what_states_are_worth(build: Build, algo: str) -> bool:
+    """Where no action has an advantage, the torso of the policy still learns."""
+    agent = agent_of(build, algo)
+    agent.advantage.normalise_rollout = no_advantage
+    before = [param.clone() for param in agent.policy.torso.parameters()]
+    learn(agent, rollout(torch.arange(8) % 2, torch.ones(8)), updates=2)
+    return not all(map(torch.equal, before, agent.policy.torso.parameters()))
+
+
 PROOFS: list[tuple[str, str, Proof]] = [
     ("ppo", "a2c", stays_near_where_it_collected),
     ("a2c_split", "a2c", clips_policy_and_critic_apart),
@@ -240,6 +249,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("ppo2", "ppo", clips_policy_and_critic_apart),
     ("ppo2", "ppo", values_take_small_steps),
     ("ppo_critic_first", "ppo", fits_the_critic_first),
+    ("ppg", "ppo", policy_learns_what_states_are_worth),
     ("ppo_lstm", "ppo", recalls_what_it_saw),
     ("recurrent_sac", "sac", recalls_what_it_saw),
     ("r2d2", "dqn", recalls_what_it_saw),

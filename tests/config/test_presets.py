@@ -130,7 +130,7 @@ def test_preset_of_a_family_is_that_of_all_its_environments(tmp_path: Path) -> N
 
     assert {preset("dqn", env) for env in ("Pong", "ALE/Breakout-v5", "Mine")} == {"dqn-atari"}
     assert [preset("c51", "Pong"), preset(str(tmp_path / "mine.py"), "Pong")] == ["c51-atari", "dqn-atari"]
-    assert [preset("a2c", "Pong"), preset("dqn", "Other"), preset("dqn", "CartPole")] == [None, None, "dqn-CartPole"]
+    assert [preset("vpg", "Pong"), preset("dqn", "Other"), preset("dqn", "CartPole")] == [None, None, "dqn-CartPole"]
 
 
 IMAGES = """

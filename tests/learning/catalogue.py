@@ -67,7 +67,7 @@ APART = dict.fromkeys(
     "ppo1": f"{FLAVOURS}::test_ppo1_has_one_epoch",
     "ppo2": f"{FLAVOURS}::test_ppo2_value_loss_is_the_maximum_of_clipped_and_unclipped",
     "ppo_critic_first": f"{FLAVOURS}::test_ppo_critic_first_fits_its_critic_before_the_policy",
-    "ppg": "agents/test_phasic.py::test_a_phase_learns_from_all_rollouts_since_the_last_one",
+    "ppg": "agents/policy_proofs.py::policy_learns_what_states_are_worth",
     "vtrace": f"{FLAVOURS}::test_vtrace_corrects_stale_rollouts",
     "ppo_lstm": "learning/test_memory.py::test_what_was_seen_ten_steps_ago_is_recalled",
     "r2d2": "learning/test_memory.py::test_what_was_seen_ten_steps_ago_is_recalled_out_of_replay",
