@@ -106,8 +106,9 @@ def test_scheduled_coefficient_of_the_critic_of_format_9_moves(particle: str) ->
 
 
 def test_losses_of_format_9_are_as_they_were() -> None:
-    old: dict[str, Any] = {"clip_range": 0.2, "advantage": {"normalize": "none"}}
+    old: dict[str, Any] = {"clip_range": 0.2, "advantage": {"normalize": "none"}, "critic_update": None}
     new: dict[str, Any] = {"log_prob_clip": None, "advantage": {"normalize": "none", "clip": None}}
+    assert upgraded({"format": 9, "algo": {"clip_range": 0.2}})[0] == {"algo": {"clip_range": 0.2}}, "that of MAML"
     algo = old | {"particle": old, "critic": {"num_quantiles": 9}}
     values: dict[str, Any] = upgraded({"format": 9, "algo": algo})[0]
     critic = {"num_quantiles": 9, "sum_over_quantiles": True}

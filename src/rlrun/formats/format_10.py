@@ -11,8 +11,8 @@ OF_CRITIC = ("value_coef", "clip_value")
 
 
 def regroup(values: dict[str, object]) -> None:
-    """Names the updates of an iteration that were the default, and moves settings of critics of on-policy agents, in
-    place. The config may have any content."""
+    """Names the updates of an iteration that were the default, moves settings of critics of on-policy agents, and adds
+    a setting of PPO, in place. The config may have any content."""
     algo = values.get("algo")
     if not isinstance(algo, dict):
         return
@@ -21,9 +21,17 @@ def regroup(values: dict[str, object]) -> None:
         loop["updates_per_iteration"] = loop["updates_per_iteration"] or "episodes"
     schedule = algo.get("schedule")
     _move_to_critic(algo, schedule)
+    _add_to_ppo(algo)
     if isinstance(schedule, dict):
         schedule = schedule.get("particle")
     _move_to_critic(algo.get("particle"), schedule)
+    _add_to_ppo(algo.get("particle"))
+
+
+def _add_to_ppo(agent: object) -> None:
+    """Adds PPO's clip of log-probabilities. MAML has a clip range too, but no critic."""
+    if isinstance(agent, dict) and "clip_range" in agent and "critic_update" in agent:
+        agent.setdefault("log_prob_clip", None)
 
 
 def _move_to_critic(agent: object, schedule: object) -> None:

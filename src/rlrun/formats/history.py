@@ -74,7 +74,6 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),
-            *(Added(f"algo.{of}log_prob_clip", None, beside="clip_range") for of in AGENTS),
             *(Added(f"algo.{of}advantage.clip", None, beside="normalize") for of in AGENTS),
             *(Added(f"algo.{of}critic_update.huber_delta", None, beside="clip_value") for of in AGENTS),
             Added("algo.critic.sum_over_quantiles", True, beside="num_quantiles"),
