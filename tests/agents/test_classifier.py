@@ -57,6 +57,14 @@ def test_all_rows_of_a_longer_rollout_are_learned_from_together(build: Build) ->
     assert sizes == [36]
 
 
+def test_classes_that_a_mask_forbids_are_not_predicted(build: Build) -> None:
+    values = toy("classifier", **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}})
+    loop: Any = build(values)
+    loop.agent.logits.forward = lambda obs: torch.tensor([[0.0, 1.0, 2.0]]).expand(2, -1)
+    obs = {"features": torch.zeros(2, 2), "action_mask": torch.tensor([[1, 1, 0], [1, 0, 0]])}
+    assert loop.agent.act(obs, {}, False)[0].tolist() == [1, 0]
+
+
 def test_without_held_out_rows_the_table_is_shared() -> None:
     table = load(str(TABLE), -1)
     assert part_of(table, 0.0, "train") is table

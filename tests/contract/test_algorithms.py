@@ -215,14 +215,15 @@ GIVEN: dict[str, Values] = {
     "algo.entropy.fast_rate": {"algo.entropy.skip_free_stage": True},
     "algo.num_minibatches": {"algo.minibatch_size": None},
     "algo.particle.num_minibatches": {"algo.particle.minibatch_size": None},
-    "algo.critic_update.value_coef": {"algo.critic_update": JOINT},
     "algo.advantage.value_lambda": {"algo.critic_update": JOINT},
-    "algo.critic_update.clip_value": {"algo.critic_update": JOINT, "algo.epochs": 2},
+    "algo.critic_update.clip_value": {"algo.epochs": 2},
     "algo.target_kl": {"algo.epochs": 2},
+    "algo.buffer.beta.fraction": {"algo.buffer.beta.start": 0.0, "algo.buffer.beta.end": 1.0},
     "algo.clip_range": {"algo.epochs": 2},
     "algo.noisy_layers": {"algo.noisy_std": 0.5},
     "algo.double": {"algo.learning_rate": 0.1, "algo.target_every": 1000},
     "algo.epsilon.start": {"algo.epsilon.fraction": 1.0, "algo.epsilon.end_step": None, "algo.noise_change": 4.0},
+    "algo.epsilon.end": {"algo.epsilon.fraction": None, "algo.epsilon.end_step": 10},
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0, "algo.epsilon.end_step": None, "algo.epsilon.fraction": 0.1},
     "algo.epsilon.end_step": {"algo.epsilon.start": 1.0, "algo.epsilon.fraction": None},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
@@ -292,7 +293,7 @@ NOT_LIVE |= {
     for key in ("reward_clip", "reward_scale", "standardize_reward")
 }
 ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "trac", "vpg", "vtrace", "ppo", "ppo1", "ppo2", "ppo_critic_first",
-             "ppo_lstm", "ppo_demos", "ppo_rnd", "ppo_icm", "ppo_composite")  # fmt: skip
+             "ppo_lstm", "ppg", "ppo_demos", "ppo_rnd", "ppo_icm", "ppo_composite")  # fmt: skip
 NOT_LIVE |= {
     f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"
     for algo, key in (*((algo, "init_std") for algo in ON_POLICY), ("svpg", "particle.init_std"))
@@ -529,7 +530,10 @@ def test_kernels_agree_with_compiled_ones(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(inductor, "compiled_graph", aot_eager)
-    loop = build(toy(algo, **{"trainer.engine": "compile"}))
+    changes: Values = {"trainer.engine": "compile"}
+    if algo == "ppg":  # in the first step of a phase, the gradient of the divergence is nothing but rounding
+        changes["algo.critic_update.clone_coef"] = 0.0
+    loop = build(toy(algo, **changes))
     learners = torch.nn.ModuleDict({"agent": loop.agent, "addons": loop.addons})
     paths = {module: path for path, module in learners.named_modules()}
     compiled = {f"{paths[module]}.{name}": getattr(module, name) for module, name in kernels(learners)}
@@ -560,14 +564,16 @@ def rounding_of_steps(learners: torch.nn.Module) -> dict[str, torch.Tensor]:
     Adam divides a gradient by its size. Of one that is nothing but rounding, as that of a bias that normalisation takes
     out again, it makes a whole step in any direction.
     """
-    allowed = {}
+    allowed: dict[str, torch.Tensor] = {}
     names = {id(param): name for name, param in learners.named_parameters()}
     for optim in (module for module in learners.modules() if isinstance(module, Optim)):
         gradient = optim.exp_avg_sq.sqrt()
         error = ROUNDING * gradient.max() / gradient.clamp(min=1e-30)
         moved = 2 * optim.learning_rate * error.clamp(max=1)
         parts = moved.split([param.numel() for param in optim.params])
-        allowed |= {names[id(param)]: part.view_as(param) for param, part in zip(optim.params, parts, strict=True)}
+        for param, part in zip(optim.params, parts, strict=True):
+            name, near = names[id(param)], part.view_as(param)
+            allowed[name] = torch.maximum(near, allowed.get(name, near))  # two optimisers may hold a parameter
     return allowed
 
 

@@ -20,5 +20,5 @@ def reward_weight_addons(values: dict[str, object], spec: Spec, evaluates: bool)
         return [addon]
     if values != {"name": "fixed", "weights": None}:
         key = f"algo.reward_weights={values['name']}"
-        raise ConfigError(f"{key} needs a reward vector, but the reward of this environment is one number")
+        raise ConfigError(f"{key} needs a reward vector; this environment has one number, which is not supported")
     return []

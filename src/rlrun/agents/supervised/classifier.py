@@ -13,6 +13,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
+from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.tensors import flat
@@ -46,7 +47,7 @@ class Classifier(Agent):
 
     @policy
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        return self.logits(obs).argmax(-1), {}
+        return legal(self.logits(obs), obs).argmax(-1), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         return self.fit(flat({name: rollout[name] for name in ("obs", LABEL, "weight")}))
