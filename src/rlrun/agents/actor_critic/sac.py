@@ -54,8 +54,7 @@ class SAC(ActorCritic):
         1812.05905, appendix D)."""
         space = self.spec.action
         actor = SquashedGaussianPolicy(parts.torso("actor"), space.shape[0])
-        target_entropy = default_targets(space, self.cfg.entropy, minus_dimensions)
-        return actor, self.ensemble.network(parts), target_entropy
+        return actor, self.ensemble.network(parts), default_targets(space, self.cfg.entropy, minus_dimensions)
 
     @policy
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

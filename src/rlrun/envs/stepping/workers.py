@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 # a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PRELOADED = ("rlrun.envs.stepping.workers", "rlrun.envs.saving.examination")
-# packages of environments that the server also preloads. Others are not, because a failing import would end the server;
-# for these it preloads torch, which they may import and which takes longer than all else
+# packages of environments that the server also preloads; of others it does not, because a failing import would end the
+# server, and preloads torch instead, which takes longer than all else
 ENGINES = ("gymnasium.", "ale_py", "rlrun.")
 IGNORED = signals_of("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # only the run itself handles these
 ALIGNMENT = 64  # bytes
@@ -179,10 +179,10 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
     EnvError if the worker cannot be started, NotSentError if `given` cannot be pickled.
     """
     if START == "forkserver":
-        engine = str(recipe.spec.entry_point).partition(":")[0]
-        if not engine.startswith(ENGINES) or recipe.vectorised:
-            engine = "torch"
-        multiprocessing.set_forkserver_preload([*PRELOADED, target.__module__, engine])
+        module = str(recipe.spec.entry_point).partition(":")[0]
+        if not module.startswith(ENGINES) or recipe.vectorised:
+            module = "torch"  # which the environment may import
+        multiprocessing.set_forkserver_preload([*PRELOADED, target.__module__, module])
     context: Any = multiprocessing.get_context(START)
     index = recipe.index
     ours, theirs = context.Pipe()
