@@ -95,3 +95,13 @@ def choices(space: Space) -> list[int]:
         case MixedSpace():
             return choices(space.discrete)
     return []
+
+
+def continuous_sizes(space: Space) -> list[int]:
+    """Returns the number of dimensions of each continuous part of an action space, [] if it has none."""
+    match space:
+        case MixedSpace() | JoinedBox():
+            return [part.shape[0] for part in space.parts.values() if isinstance(part, spaces.Box)]
+        case spaces.Box():
+            return [space.shape[0]]
+    return []

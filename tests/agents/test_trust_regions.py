@@ -1,7 +1,10 @@
 """Trust regions of on-policy agents: distances, limits, and what a pull moves back."""
 
+import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,17 +15,20 @@ from torch import Tensor, nn
 from toys import equal, toy, train, weights
 
 from rlrun.agents.policy.trust_regions import PullBack
+from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError, RunError
-from rlrun.functional.distributions import Categorical, Deterministic, Independent, Mixture, Normal
+from rlrun.functional.distributions import Categorical, Deterministic, Independent, Joint, Normal
 from rlrun.functional.divergences import distances
-from rlrun.spaces import MixedSpace
+from rlrun.networks.heads import GaussianPolicy, Head
+from rlrun.spaces import JoinedBox, MixedSpace
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
 INF = float("inf")
 BOX = spaces.Box(-1, 1, (3,), np.float32)
+GRIP = spaces.Box(-1, 1, (1,), np.float32)
 BATCH = {"obs": torch.ones(4, 1), "weight": torch.tensor([1.0, 1.0, 0.0, 1.0])}
 TIGHT = {"name": "pull_back", "limit_per_dim": 1e-6}
 LOOSE = {"name": "pull_back", "limit_per_dim": 1e18}
@@ -58,7 +64,9 @@ def pulled(region: PullBack, policy: Constant, moved: list[float], batch: Batch 
         (spaces.MultiDiscrete([2, 3]), [2, 3]),
         (spaces.MultiBinary(2), [2, 2]),
         (BOX, [3]),
+        (JoinedBox({"arm": BOX, "grip": GRIP}), [3, 1]),
         (MixedSpace({"a": spaces.MultiDiscrete([2, 5]), "b": BOX}), [2, 5, 3]),
+        (MixedSpace({"arm": BOX, "gear": spaces.MultiDiscrete([4]), "grip": GRIP}), [4, 3, 1]),
     ],
 )
 def test_trust_region_limits_count_choices_and_dimensions(space: Space, dims: list[int]) -> None:
@@ -66,7 +74,8 @@ def test_trust_region_limits_count_choices_and_dimensions(space: Space, dims: li
 
 
 def test_trust_region_distance_is_the_root_of_the_mean_over_valid_steps() -> None:
-    old, new = Deterministic(torch.zeros(3, 2)), Deterministic(torch.tensor([[1.0, 0.0], [0.0, 3.0], [50.0, 50.0]]))
+    rows = [[1.0, 0.0, 0.0], [0.0, 3.0, 0.0], [50.0, 50.0, 0.0]]
+    old, new = Deterministic(torch.zeros(3, 3)), Deterministic(torch.tensor(rows))
     batch = {"obs": torch.ones(3, 1), "weight": torch.tensor([1.0, 1.0, 0.0])}
     found = pull_back(BOX).distance(lambda obs: new, batch, old)  # type: ignore[arg-type]
     assert found.tolist() == pytest.approx([math.sqrt((1 + 9) / 2)])
@@ -89,6 +98,13 @@ def test_trust_region_leaves_a_small_step_as_it_is() -> None:
     metrics = pulled(pull_back(spaces.Discrete(2)), policy, [0.1, 0.0])
     assert (metrics["pulls"], policy.weight.tolist()) == (0.0, torch.tensor([0.1, 0.0]).tolist())
     assert metrics["policy_distance"] == metrics["policy_distance_before"] > 0
+
+
+def test_trust_region_takes_a_negative_divergence_as_0() -> None:
+    """In float32, this divergence of standard deviations 1 and exp(3e-5) is rounded to less than 0."""
+    policy = Constant([0.0, 0.0, 0.0], lambda log_std: Normal(torch.zeros_like(log_std), log_std))
+    metrics = pulled(pull_back(BOX), policy, [3e-5, 3e-5, 3e-5])
+    assert metrics == {"policy_distance": 0.0, "policy_distance_before": 0.0, "pulls": 0.0}
 
 
 def test_trust_region_ignores_logits_that_move_together() -> None:
@@ -114,13 +130,41 @@ def test_trust_region_is_exceeded_by_a_single_leaf() -> None:
         assert ratio.item() == pytest.approx(moved[0] / moved[2])
 
 
+def gaussian(mean: Tensor) -> Normal:
+    return Normal(mean, torch.zeros_like(mean))
+
+
+def mixed(outputs: Tensor) -> Joint:
+    """One choice of two, and four continuous dimensions."""
+    return Joint(Independent(Categorical(outputs[:, :2].unsqueeze(1))), gaussian(outputs[:, 2:]))
+
+
+JOINED = JoinedBox({"arm": BOX, "grip": GRIP})
+MIXED = MixedSpace({"arm": BOX, "gear": spaces.MultiDiscrete([2]), "grip": GRIP})
+
+
+@pytest.mark.parametrize(
+    ("dist", "space", "discrete"), [(gaussian, JOINED, 0), (Deterministic, JOINED, 0), (mixed, MIXED, 2)]
+)
+def test_trust_region_limits_two_boxes_separately(dist: Callable[[Tensor], Any], space: Space, discrete: int) -> None:
+    """A step of 0.15 in the grip exceeds its limit of sqrt(0.01), but not sqrt(0.04) of all four dimensions."""
+    region, start = pull_back(space), [0.0] * (discrete + 4)
+    for dimension, pulls in ((0, 0), (3, 1)):
+        moved = [*start]
+        moved[discrete + dimension] = 0.15
+        policy = Constant(start, dist)
+        metrics = pulled(region, policy, moved)
+        assert metrics["pulls"] == pulls and metrics["policy_distance_before"] == pytest.approx(0.15)
+        assert policy.weight[discrete + dimension].item() == pytest.approx(0.09 if pulls else 0.15)
+
+
 def test_trust_region_compares_with_a_copy_of_the_old_distribution() -> None:
     """The standard deviation of this distribution is a view of the weights, which the step changes in place."""
     policy = Constant([0.0, 0.0, 0.0], lambda log_std: Normal(torch.zeros_like(log_std), log_std))
     before = Normal(torch.zeros(4, 3), torch.zeros(4, 3))
     metrics = pulled(pull_back(BOX), policy, [1.0, 0.0, 0.0])
     after = Normal(torch.zeros(4, 3), torch.tensor([1.0, 0.0, 0.0]).expand(4, 3))
-    assert metrics["policy_distance_before"] == pytest.approx(distances(before, after)[0].sqrt().item())
+    assert metrics["policy_distance_before"] == pytest.approx(distances(before, after, [3])[0].sqrt().item())
 
 
 def test_trust_region_returns_to_the_old_weights_from_an_infinite_distance() -> None:
@@ -140,27 +184,49 @@ class Logistic:
     """A distribution of a plug-in that is no dataclass."""
 
 
-def mixture(mean: Tensor) -> Mixture:
-    return Mixture(torch.zeros(4, 1), Normal(mean.unsqueeze(1), torch.zeros(4, 1, 3)))
+@dataclass
+class Cauchy:
+    """A distribution of a plug-in that can be stored, but has no divergence."""
+
+    location: Tensor
+
+
+KINDS = itertools.cycle([Cauchy, gaussian])
+
+
+def either(output: Tensor) -> Any:
+    """Of another kind in every call."""
+    return next(KINDS)(output)
 
 
 @pytest.mark.parametrize(
     ("dist", "line"),
     [
-        (lambda weight: Logistic(), "Logistic cannot be stored: write it as a @dataclass"),
-        (mixture, "no closed form of the KL divergence of Mixture; algo.trust_region=none takes any policy"),
+        (
+            lambda weight: Logistic(),
+            "Logistic cannot be stored: write it as a @dataclass of tensors, distributions and constants",
+        ),
+        (Cauchy, "no closed form of the KL divergence of Cauchy"),
+        (either, "no KL divergence of Cauchy and Normal: both must be of one kind"),
     ],
 )
-def test_trust_region_refuses_distributions_without_a_distance(dist: Callable[[Tensor], Any], line: str) -> None:
-    with pytest.raises(ConfigError, match=f"^algo.trust_region=pull_back: .*{line}"):
-        pulled(pull_back(BOX), Constant([0.0, 0.0, 0.0], dist), [1.0, 0.0, 0.0])
-
-
-def test_trust_region_refuses_distributions_of_unlike_kinds() -> None:
-    kinds = iter([Deterministic(torch.zeros(4, 3)), Normal(torch.zeros(4, 3), torch.zeros(4, 3))])
-    policy = Constant([0.0, 0.0, 0.0], lambda weight: next(kinds))
-    with pytest.raises(ConfigError, match="no KL divergence of Deterministic and Normal: both must be of one kind"):
-        pulled(pull_back(BOX), policy, [1.0, 0.0, 0.0])
+@pytest.mark.parametrize(
+    ("words", "setting", "alternative"),
+    [
+        (["algo=trac"], "algo.trust_region=pull_back", "algo.trust_region=none"),
+        (["algo=ppo", "algo.critic_update=phasic"], "algo.critic_update=phasic", "algo.critic_update=joint"),
+    ],
+)
+def test_policies_without_a_distance_are_refused_before_anything_is_written(
+    words: list[str], setting: str, alternative: str, dist: Callable[[Tensor], Any], line: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(GaussianPolicy, "forward", lambda head, obs: dist(Head.forward(head, obs)))
+    assert main(["train", *words, "env=Pendulum"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"error: {setting}: {line}; {alternative} takes any policy\n")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("algo", ["dqn", "sac", "cem"])

@@ -19,6 +19,8 @@ from rlrun.functional.distributions import (
     Normal,
     SquashedNormal,
     TruncatedNormal,
+    from_tensors,
+    to_tensors,
 )
 from rlrun.functional.divergences import distances, kl, kl_estimate
 
@@ -33,8 +35,8 @@ def normals(*shape: int) -> tuple[Normal, Normal]:
     return Normal(draw(*shape), 0.3 * draw(*shape, seed=1)), Normal(draw(*shape, seed=2), 0.3 * draw(*shape, seed=3))
 
 
-def squashed() -> tuple[SquashedNormal, SquashedNormal]:
-    p, q = normals(5, 2)
+def squashed(actions: int = 2) -> tuple[SquashedNormal, SquashedNormal]:
+    p, q = normals(5, actions)
     return SquashedNormal(p.mean, p.log_std), SquashedNormal(q.mean, q.log_std)
 
 
@@ -55,8 +57,8 @@ def joints() -> tuple[Joint, Joint]:
     return Joint(discrete[0], continuous[0]), Joint(discrete[1], continuous[1])
 
 
-def betas() -> tuple[Beta, Beta]:
-    alpha, beta = 1 + draw(2, 5, 2).exp(), 1 + draw(2, 5, 2, seed=1).exp()
+def betas(actions: int = 2) -> tuple[Beta, Beta]:
+    alpha, beta = 1 + draw(2, 5, actions).exp(), 1 + draw(2, 5, actions, seed=1).exp()
     return Beta(alpha[0], beta[0], -1.0, 3.0), Beta(alpha[1], beta[1], -1.0, 3.0)
 
 
@@ -183,7 +185,7 @@ def test_distance_of_categoricals_is_that_of_normalised_logits() -> None:
     p = Categorical(torch.tensor([[3.0, 3.0, -INF], [0.0, 0.0, -INF]]))
     q = Categorical(torch.tensor([[-2.0, -2.0, -INF], [0.0, math.log(3.0), -INF]]))
     change = [math.log(0.5) - math.log(0.25), math.log(0.5) - math.log(0.75)]
-    found = distances(p, q)
+    found = distances(p, q, [])
     assert found.shape == (2, 1)
     assert found.flatten().tolist() == pytest.approx([0.0, change[0] ** 2 + change[1] ** 2])
 
@@ -192,19 +194,36 @@ def test_distance_of_normals_is_the_symmetric_divergence() -> None:
     p = Normal(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 0.0]]))
     q = Normal(torch.tensor([[2.0, 1.0]]), torch.tensor([[0.0, math.log(2.0)]]))
     # means: 2 * (2^2 / 2); standard deviations 1 and 2: 1/2 (1/4 + 4) - 1
-    assert distances(p, q).tolist() == [[pytest.approx(4 + 0.5 * 4.25 - 1)]]
+    assert distances(p, q, [2]).tolist() == [[pytest.approx(4 + 0.5 * 4.25 - 1)]]
 
 
 def test_distance_of_deterministic_actions_is_squared() -> None:
     p, q = Deterministic(torch.tensor([[1.0, 0.0]])), Deterministic(torch.tensor([[0.0, 3.0]]))
-    assert distances(p, q).tolist() == [[10.0]]
+    assert distances(p, q, [2]).tolist() == [[10.0]]
+    assert distances(p, q, [1, 1]).tolist() == [[1.0, 9.0]]
 
 
 def test_distances_are_one_number_for_every_leaf() -> None:
     p, q = joints()
-    found = distances(p, q)
+    found = distances(p, q, [3])
     assert found.shape == (5, 3)
     for leaf in range(2):
         one, other = (Categorical(dist.discrete.decisions.logits[:, leaf]) for dist in (p, q))
-        assert torch.equal(found[:, leaf], distances(one, other)[:, 0])
+        assert torch.equal(found[:, leaf], distances(one, other, [])[:, 0])
     assert torch.equal(found[:, 2], kl(p.continuous, q.continuous) + kl(q.continuous, p.continuous))
+
+
+def test_distances_of_continuous_leaves_are_those_of_their_dimensions() -> None:
+    pairs: list[tuple[Any, Any]] = [normals(5, 3), squashed(3), betas(3)]
+    for p, q in pairs:
+        found = distances(p, q, [2, 1])
+        assert found.shape == (5, 2)
+        for leaf, dimensions in enumerate((slice(0, 2), slice(2, 3))):
+            one, other = (part(dist, dimensions) for dist in (p, q))
+            torch.testing.assert_close(found[:, leaf], kl(one, other) + kl(other, one))
+        torch.testing.assert_close(found.sum(-1, keepdim=True), distances(p, q, [3]))
+
+
+def part(dist: Any, dimensions: slice) -> Any:
+    """Returns the distribution of some dimensions of an action."""
+    return from_tensors(dist, {name: tensor[..., dimensions] for name, tensor in to_tensors(dist).items()})

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -12,9 +13,17 @@ from rlrun.core.agent import Agent
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.encoded import Encoder
+from rlrun.networks.inputs import random_rows
 from rlrun.networks.members import sharing
 from rlrun.networks.norm import BatchRenorm
-from rlrun.networks.recurrent import Memoryless, Recurrent, StateLayout, example_inputs, is_recurrent
+from rlrun.networks.recurrent import (
+    Memoryless,
+    Recurrent,
+    StateLayout,
+    example_inputs,
+    is_recurrent,
+    with_hidden_state,
+)
 from rlrun.settings import registry
 from rlrun.spaces import MixedSpace
 from rlrun.types import Spec
@@ -100,6 +109,21 @@ class Parts:
         self.torsos.append((role, torso))
         return torso
 
+    def example(self, policy: nn.Module) -> object:
+        """Returns what a policy gives for random observations, ROWS of them, when all torsos of the agent are built."""
+        with self.undisturbed(), torch.no_grad():
+            obs = random_rows(self.spec.obs, ROWS)
+            if self.memory.size:
+                obs = with_hidden_state(obs, self.memory.size, ROWS)
+            return policy(obs)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """A context in which networks may draw random numbers, as for dropout, without a trace in the weights."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with self.device, torch.random.fork_rng(devices):
+            yield
+
     def has_hidden_states(self) -> bool:
         """Returns whether a network of the agent is recurrent, so that observations hold hidden states."""
         kinds = {str(for_role(self.network, role)["name"]) for role in (None, *ROLES)}
@@ -107,9 +131,7 @@ class Parts:
 
     def _check_members(self, torso: nn.Module, setting: str, spaces: list[Space], members: int) -> None:
         """Raises ConfigError, which begins with the setting, if the members of an ensemble share all weights."""
-        devices = [self.device] if self.device.type == "cuda" else []
-        # a network may draw random numbers, as for dropout
-        with self.device, torch.random.fork_rng(devices), torch.enable_grad():
+        with self.undisturbed(), torch.enable_grad():
             fault = sharing(torso, example_inputs(torso, spaces, ROWS), members)
         if fault is not None:
             raise ConfigError(f"{setting}: {fault}")

@@ -327,11 +327,15 @@ def example_inputs(torso: nn.Module, inputs: list[Space], rows: int) -> list[Obs
     """Returns random inputs of a torso, `rows` rows of each space; a recurrent one also gets a hidden state."""
     values = [random_rows(space, rows) for space in inputs]
     if isinstance(torso, Recurrent):
-        obs = values[0]
-        if not isinstance(obs, dict):
-            obs = {"obs": obs}
-        values[0] = obs | {"hidden_state": random_rows(spaces.Box(-1.0, 1.0, (torso.size,)), rows)}
+        values[0] = with_hidden_state(values[0], torso.size, rows)
     return values
+
+
+def with_hidden_state(obs: Obs, size: int, rows: int) -> Obs:
+    """Returns observations with random hidden states, [rows, size]."""
+    if not isinstance(obs, dict):
+        obs = {"obs": obs}
+    return obs | {"hidden_state": random_rows(spaces.Box(-1.0, 1.0, (size,)), rows)}
 
 
 def without_next_state(obs: Any) -> Obs:

@@ -83,6 +83,7 @@ class A2C(Agent):
         trained: list[nn.Module] = [self.policy]
         if self.critic.in_policy_loss:
             trained.append(self.critic.network)
+        self.critic.check_policy(self.policy, parts)
         self.num_kept = self.critic.num_kept
         self.optim = OPTIMIZERS[cfg.optimizer](
             nn.ModuleList(trained).parameters(),
@@ -92,6 +93,7 @@ class A2C(Agent):
             within=self.critic.around(self.policy),
         )
         self.trust_region = parts.part("trust_region", cfg.trust_region, TrustRegion, spec.action)
+        self.trust_region.check_policy(self.policy, parts)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action, cfg.entropy))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)

@@ -118,6 +118,9 @@ class CriticUpdate(nn.Module):
         """Returns the metrics of `fit_after` without a gradient step."""
         return {}
 
+    def check_policy(self, policy: PolicyHead, parts: Parts) -> None:
+        """Raises ConfigError unless this part supports the distribution of the policy."""
+
     def around(self, policy: PolicyHead) -> Optim | None:
         """Returns an optimiser of this part that also holds the weights that the policy's optimiser trains, or None."""
         return None

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlrun.agents.policy.comparable import check_comparable
 from rlrun.agents.policy.critic_updates import JointUpdate, LossSettings
 from rlrun.buffers.minibatches import minibatches, per_step
 from rlrun.core.accumulator import at, mean_metrics
@@ -49,6 +50,9 @@ class PhasicUpdate(JointUpdate):
         self.length = parts.memory.sequence_length
         self.num_kept = cfg.interval
         self.rollouts: list[Batch] = []  # since the last phase, oldest first
+
+    def check_policy(self, policy: PolicyHead, parts: Parts) -> None:
+        check_comparable(policy, parts, kl, "algo.critic_update=phasic", "algo.critic_update=joint")
 
     def around(self, policy: PolicyHead) -> Optim:
         self.policy = (policy,)  # in a tuple, so that it is no submodule

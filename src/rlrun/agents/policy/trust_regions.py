@@ -1,22 +1,21 @@
 """The part `algo.trust_region`: how far one step of the optimiser may move the policy of an on-policy agent."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from gymnasium import Space
-from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from rlrun.errors import ConfigError, RunError
+from rlrun.agents.policy.comparable import check_comparable
+from rlrun.core.parts import Parts
+from rlrun.errors import RunError
 from rlrun.functional.distributions import from_tensors, to_tensors
 from rlrun.functional.divergences import distances
 from rlrun.functional.losses import masked_mean
 from rlrun.indexed import dense
 from rlrun.settings import PositiveFloat, config, register
-from rlrun.spaces import MixedSpace, choices
+from rlrun.spaces import choices, continuous_sizes
 from rlrun.types import Batch, Metrics
 
 SHRINK = 0.9  # part of the way to the limit that a pull leaves
@@ -35,6 +34,9 @@ class TrustRegion(nn.Module):
 
     def __init__(self, cfg: object, space: Space):
         super().__init__()
+
+    def check_policy(self, policy: nn.Module, parts: Parts) -> None:
+        """Raises ConfigError unless `pull` supports the distribution of this policy."""
 
     def before(self, policy: nn.Module, batch: Batch) -> Before:
         """Returns what `pull` needs of the policy before a step. batch: `obs` and `weight`, rows or sequences."""
@@ -80,16 +82,21 @@ class PullBack(TrustRegion):
 
     def __init__(self, cfg: Config, space: Space):
         super().__init__(cfg, space)
-        limits = [math.sqrt(cfg.limit_per_dim * dims) for dims in leaf_sizes(space)]
+        self.sizes = continuous_sizes(space)
+        limits = [math.sqrt(cfg.limit_per_dim * dims) for dims in choices(space) + self.sizes]
         self.register_buffer("limits", torch.tensor(limits), persistent=False)
+
+    def check_policy(self, policy: nn.Module, parts: Parts) -> None:
+        def compare(old: object, new: object) -> Tensor:
+            return distances(old, new, self.sizes)
+
+        check_comparable(policy, parts, compare, "algo.trust_region=pull_back", "algo.trust_region=none")
 
     @torch.no_grad()
     def before(self, policy: nn.Module, batch: Batch) -> Before:
         dist = policy(dense(batch["obs"]))
-        with unsupported():
-            tensors = to_tensors(dist)
         # copies, because parts of a distribution may be the weights themselves, as a constant log_std is
-        copies = {name: tensor.clone() for name, tensor in tensors.items()}
+        copies = {name: tensor.clone() for name, tensor in to_tensors(dist).items()}
         weights = [param.clone() for param in policy.parameters()]
         return Before(weights, from_tensors(dist, copies))
 
@@ -116,30 +123,8 @@ class PullBack(TrustRegion):
     def distance(self, policy: nn.Module, batch: Batch, old: object) -> Tensor:
         """Returns the distance of the policy from an old distribution in every leaf of the action, [leaves]."""
         new = policy(dense(batch["obs"]))
-        with unsupported():
-            squared = distances(old, new)
+        squared = distances(old, new, self.sizes)
         weight = batch["weight"]
         squared = squared.masked_fill(weight.unsqueeze(-1) == 0, 0.0)  # masked steps may be infinitely far apart
         means = [masked_mean(leaf, weight) for leaf in squared.unbind(-1)]
-        return torch.stack(means).sqrt()
-
-
-@contextmanager
-def unsupported() -> Iterator[None]:
-    """A context in which a distribution that cannot be stored or compared is an error of the config."""
-    try:
-        yield
-    except (TypeError, ValueError) as fault:
-        line = f"algo.trust_region=pull_back: {fault}; algo.trust_region=none takes any policy"
-        raise ConfigError(line) from None
-
-
-def leaf_sizes(space: Space) -> list[int]:
-    """Returns the number of choices of every decision of an action, then the number of its continuous dimensions."""
-    sizes = choices(space)
-    match space:
-        case Box():
-            sizes.append(int(space.shape[0]))
-        case MixedSpace():
-            sizes.append(int(space.continuous.shape[0]))
-    return sizes
+        return torch.stack(means).clamp(min=0).sqrt()  # rounding may make a divergence of hardly any step negative
