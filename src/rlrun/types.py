@@ -136,7 +136,7 @@ class Events(NamedTuple):
     own_returns: "Mapping[int, np.ndarray]" = MappingProxyType({})
     measures: "Mapping[str, np.ndarray]" = MappingProxyType({})  # name -> [num_envs], reported by simulators
     logged: Sequence[tuple[str, float]] = ()  # names and values that environments logged
-    restarted: Sequence[str] = ()  # a line for each environment that failed and was created again
+    restarted: Sequence[str] = ()  # a line for each environment or worker that failed and was replaced
 
 
 NOTHING = Events()

@@ -269,8 +269,10 @@ def test_words_of_a_resume_about_the_cluster_become_its_section() -> None:
     stored: dict[str, Any] = {"cluster": {"name": "local", "workers": 3}, "logger": {}}
     assert folded({"device": "cpu"}, stored) == {"device": "cpu"}
     assert folded({"cluster": "none"}, stored) == {"cluster": {"name": "none"}}
-    assert folded({"cluster": "local", "cluster.workers": 1}, stored) == {"cluster": {"name": "local", "workers": 1}}
-    assert folded({"cluster.workers": 1.0}, stored) == {"cluster": {"name": "local", "workers": 1}}
+    defaults = {"on_lost": "repeat", "state_every": 100}
+    changed = {"cluster": {"name": "local", "workers": 1}}
+    assert folded({"cluster": "local", "cluster.workers": 1}, stored) == {"cluster": changed["cluster"] | defaults}
+    assert folded({"cluster.workers": 1.0}, stored) == changed
     assert stored["cluster"]["workers"] == 3
     with pytest.raises(ConfigError, match="cluster=lokal: unknown name; did you mean local"):
         folded({"cluster": "lokal"}, stored)

@@ -29,7 +29,7 @@ from rlrun.testing import load, save
 
 Build = Callable[..., Any]
 TWO = {"algo.loop.shards": 2, "env.num_envs": 4}
-LOCAL = {"cluster": {"name": "local", "workers": None}}
+LOCAL = {"cluster": {"name": "local", "workers": None, "on_lost": "fail", "state_every": 100}}
 ID = "test/Loud-v0"
 
 
@@ -234,7 +234,8 @@ def test_faults_name_the_index_in_the_run(backend: str, make: Build, config: Bui
         ({"algo.loop.shards": 3}, "algo.loop.shards=3: must divide env.num_envs=2"),
         ({"algo.loop.shards": 2, "env.backend": "native"}, "which steps all its environments at once"),
         ({"algo.loop.shards": 2, "cluster": {"name": "moon"}}, "cluster: unknown name 'moon'"),
-        ({"algo.loop.shards": 2, "cluster": {"name": "local", "workers": 0}}, "cluster.workers=0: must be greater"),
+        ({"algo.loop.shards": 2, **put(LOCAL, {"cluster.workers": 0})}, "cluster.workers=0: must be greater"),
+        ({"algo.loop.shards": 2, **put(LOCAL, {"cluster.workers": 3})}, "cluster.workers=3: there are only 2 shards"),
         (LOCAL, "cluster=local: runs shards, of which there are none; set algo.loop.shards"),
     ],
 )

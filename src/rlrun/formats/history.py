@@ -80,6 +80,8 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),
             *(Added(f"algo.{of}trust_region", {"name": "none"}, beside="target_kl") for of in AGENTS),
+            Added("cluster.on_lost", "fail", "workers", "local"),
+            Added("cluster.state_every", 100, "workers", "local"),
             *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),
         ),
         regroup=format_10.regroup,

@@ -1,14 +1,17 @@
 """Where the shards of a run act and step: the parts `cluster=...`. They change no result."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from rlrun import memory
 from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.repeating import Repeating
 from rlrun.envs.stepping.shard_worker import Build, Worker
 from rlrun.envs.stepping.shards import Group, Here
+from rlrun.errors import ConfigError
 from rlrun.settings import PositiveInt, config, register
 
 WORKER_BYTES = 27 * 2**20  # memory that each worker has for itself; measured: 27 MiB with PPO on CartPole, the least
@@ -50,21 +53,40 @@ class LocalProcesses(Placement):
     @config
     class Config:
         workers: PositiveInt | None
+        on_lost: Literal["repeat", "fail"]
+        state_every: PositiveInt
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
 
     def start(self, count: int, build: Build, one: Recipe, timeout_s: float) -> Sequence[Group]:
-        number = min(count, self.cfg.workers or count)
+        number = self.cfg.workers or count
+        if number > count:
+            raise ConfigError(f"cluster.workers={number}: there are only {count} shards; set algo.loop.shards={number}")
         memory.check_fits(f"cluster=local with {number:,} workers", number * WORKER_BYTES)
-        workers: list[Worker] = []
-        try:
-            for shards in np.array_split(range(count), number):
-                workers.append(Worker(shards.tolist(), build, one, timeout_s))
-            for worker in workers:
-                worker.wait()
-        except BaseException:
-            for worker in workers:
-                worker.close(terminate=True)
-            raise
-        return workers
+        begin = partial(Worker, build=build, one=one, timeout_s=timeout_s)
+        workers = ready([part.tolist() for part in np.array_split(range(count), number)], begin)
+        if self.cfg.on_lost == "fail":
+            return workers
+        return [Repeating(worker, partial(successor, worker.shards, begin), self.cfg.state_every) for worker in workers]
+
+
+def ready(parts: Sequence[Sequence[int]], begin: Callable[[Sequence[int]], Worker]) -> list[Worker]:
+    """Begins a worker for each part of the shards, and returns them once all have built theirs. Raises EnvError."""
+    workers: list[Worker] = []
+    try:
+        for shards in parts:
+            workers.append(begin(shards))
+        for worker in workers:
+            worker.wait()
+    except BaseException:
+        for worker in workers:
+            worker.close(terminate=True)
+        raise
+    return workers
+
+
+def successor(shards: Sequence[int], begin: Callable[[Sequence[int]], Worker]) -> Worker:
+    """Returns another worker for these shards, as `ready` does."""
+    (worker,) = ready([shards], begin)
+    return worker

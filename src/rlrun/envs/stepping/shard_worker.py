@@ -23,7 +23,7 @@ class Worker(Group):
 
     def __init__(self, shards: Sequence[int], build: Build, one: Recipe, timeout_s: float):
         """Starts to build the shards; `wait` must follow."""
-        self.shards = shards
+        super().__init__(shards)
         self.pipe: TimedPipe = started(serve, one, timeout_s, (build, shards))
         self.restores = False  # whether the result to come is that of a restore
 

@@ -100,9 +100,7 @@ class Shard:
 
     def advance(self, count: int, weights: Weights) -> Iterator[Taken]:
         """Acts and takes `count` steps with these weights, of which those may be missing that have not changed."""
-        own = weights_of(*self.parts)
-        for name, tensor in weights.items():
-            own[name].copy_(tensor)
+        self.load_weights(weights)
         for _ in range(count):
             others = take_logged()  # what the process of the run has logged itself, if the shard is in it
             step, events = self.collector.advance(self.agent)
@@ -111,6 +109,12 @@ class Shard:
             for name, value in others:
                 log(name, value)
             yield taken(step, events)
+
+    def load_weights(self, weights: Weights) -> None:
+        """Acts with these weights from now on. Those may be missing that have not changed."""
+        own = weights_of(*self.parts)
+        for name, tensor in weights.items():
+            own[name].copy_(tensor)
 
     def step(self, action: Tensor, extras: Batch) -> Taken:
         """Takes one step with actions and extras that the process of the run has chosen."""
@@ -167,7 +171,10 @@ def answers(shards: Sequence[Shard], method: str, given: Sequence[Sequence[objec
 class Group:
     """Some of the shards, which run in one process."""
 
-    shards: Sequence[int]  # their numbers
+    def __init__(self, shards: Sequence[int]):
+        """shards: their numbers."""
+        self.shards = shards
+        self.notices: list[str] = []  # lines for the user, which the reader removes
 
     def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
         """Calls a method of each shard with its own arguments. Raises EnvError if a worker has failed."""
@@ -186,7 +193,7 @@ class Here(Group):
     """Runs shards one after the other in this process."""
 
     def __init__(self, shards: Mapping[int, Shard]):
-        self.shards = [*shards]
+        super().__init__([*shards])
         self.instances = [*shards.values()]
         self.results: Iterator[list[object]] = iter(())
 
@@ -263,13 +270,16 @@ class ShardedEnv(nn.Module):
 
     def _joined(self, found: Sequence[Events | None]) -> Events:
         """Returns the events of all shards, with the indices that environments have in the run."""
-        if not any(found):
+        restarted: list[str] = []
+        for group in self.groups:
+            restarted += group.notices
+            group.notices = []
+        if not any(found) and not restarted:
             return NOTHING
         episodes: list[Episode] = []
         own_returns: dict[int, np.ndarray] = {}
         measures: dict[str, list[np.ndarray]] = {}
         logged: list[tuple[str, float]] = []
-        restarted: list[str] = []
         for first, events in zip(range(0, self.spec.num_envs, self.block), found, strict=True):
             if events is None:
                 continue

@@ -55,11 +55,15 @@ WORKER_BYTES = 9 * 2**20  # memory that each worker has for itself; measured: 9.
 TURN_S = 0.2  # the longest single wait in `TimedPipe.comes`
 
 
-class SilentError(EnvError):
+class LostError(EnvError):
+    """A worker is lost, with all that it held."""
+
+
+class SilentError(LostError):
     """A worker did not respond within its time limit."""
 
 
-class DiedError(EnvError):
+class DiedError(LostError):
     """A worker's process has ended."""
 
 

@@ -1,0 +1,121 @@
+"""Shards that outlive their worker: its successor begins with the state that the run has kept, and repeats the rest.
+
+What a shard does depends only on its state and on what it is sent. So the repeated steps are the same to the bit, and
+those that have arrived before are passed over.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+from rlrun.envs.stepping.shards import Group, ShardState, Weights
+from rlrun.envs.stepping.workers import LostError
+
+LOSSES = 3  # workers that may be lost in a row without a new result
+Given = Sequence[Sequence[object]]
+
+
+class Sent(NamedTuple):
+    """A method that was called in each shard, with the arguments of each."""
+
+    method: str
+    given: Given
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps that every shard takes."""
+        if self.method == "advance":
+            return cast(int, self.given[0][0])
+        return int(self.method == "step")
+
+    @property
+    def num_results(self) -> int:
+        """The number of lists that `answers` yields."""
+        return self.num_steps if self.method == "advance" else 1
+
+
+class Repeating(Group):
+    """Shards in a worker, which is replaced if it is lost.
+
+    The run keeps their state from time to time, and since then the calls. An answer of a worker that has been replaced
+    is never taken for one of its successor, because every worker has a channel of its own.
+    """
+
+    def __init__(self, worker: Group, successor: Callable[[], Group], state_every: int):
+        """successor: starts a worker that has built the same shards. state_every: steps between states to keep."""
+        super().__init__(worker.shards)
+        self.worker, self.successor, self.state_every = worker, successor, state_every
+        self.states: Sequence[ShardState] | None = None  # that were kept last; None: the shards as they are built
+        self.weights: Weights = {}  # that the shards had then, of those that were sent
+        self.calls: list[Sent] = []  # since then
+        self.num_received = 0  # results of these calls
+        self.keeps = False  # whether the last call is for the next state to keep
+        self.losses = 0  # since the last new result
+
+    def call(self, method: str, given: Given) -> None:
+        if self.keeps:
+            self._keep()
+        self._send(Sent(method, given))
+        if sum(call.num_steps for call in self.calls) >= self.state_every:
+            self._send(Sent("state", [()] * len(self.shards)))  # is there by the next call
+            self.keeps = True
+
+    def result(self) -> list[object]:
+        while True:
+            try:
+                found = self.worker.result()
+                break
+            except LostError as error:
+                self._replace(error)
+        self.num_received += 1
+        self.losses = 0
+        return found
+
+    def close(self, terminate: bool = False) -> None:
+        self.worker.close(terminate)
+
+    def _send(self, call: Sent) -> None:
+        self.calls.append(call)
+        try:
+            self.worker.call(*call)
+        except LostError as error:
+            self._replace(error)
+
+    def _keep(self) -> None:
+        """Receives the state of the shards, and forgets the calls that led to it."""
+        self.states = cast(list[ShardState], self.result())
+        for call in self.calls:
+            if call.method == "advance":
+                self.weights |= cast(Weights, call.given[0][1])
+        self.calls, self.num_received, self.keeps = [], 0, False
+
+    def _replace(self, error: LostError) -> None:
+        """Starts a worker that goes on where the lost one ended. Raises the error if too many were lost in a row."""
+        self.losses += 1
+        if self.losses > LOSSES:
+            raise error
+        self.worker.close(terminate=True)
+        try:
+            self.worker = self.successor()
+            self._repeat()
+        except LostError as another:
+            self._replace(another)
+            return
+        self.notices.append(
+            f"shard {', '.join(map(str, self.shards))}: {error.reason}; another worker repeats its steps"
+        )
+
+    def _repeat(self) -> None:
+        """Brings a new worker to where the lost one ended: sends all calls, and passes over results received before."""
+        if self.states is not None:
+            for call in (
+                Sent("load_weights", [(self.weights,)] * len(self.shards)),
+                Sent("load_state", [(state,) for state in self.states]),
+            ):
+                self.worker.call(*call)
+                self.worker.result()
+        remaining = self.num_received
+        for call in self.calls:
+            self.worker.call(*call)
+            for _ in range(min(remaining, call.num_results)):
+                self.worker.result()
+                remaining -= 1
