@@ -9,9 +9,9 @@ from rlrun.formats.history import renamed_metrics, renamed_state, upgraded
 
 def test_runs_of_format_9_end_and_log_by_steps() -> None:
     values, filled = upgraded({"format": 9, "trainer": {"total_steps": 9, "eval_every": 3}})
-    added = {"total_updates": None, "period_unit": "steps", "measure_after": 0}
+    added = {"total_updates": None, "period_unit": "steps", "measure_after": 0, "eval_envs": None, "eval_sampled": 0.0}
     assert values == {"trainer": {"total_steps": 9, "eval_every": 3, **added}}
-    assert filled == ["trainer.total_updates=None", "trainer.period_unit=steps", "trainer.measure_after=0"]
+    assert filled == [f"trainer.{key}={value}" for key, value in added.items()]
 
 
 def test_agents_of_format_9_have_no_losses_after_an_epoch_and_no_trust_region() -> None:

@@ -14,10 +14,12 @@ from rlrun.config.resumable import Recorded
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addon, Addons
 from rlrun.core.loop import Loop
+from rlrun.core.random import Stream
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.envs.stepping.workers import AsyncPool
-from rlrun.run.assemble import build_agent, eval_env
-from rlrun.run.evaluation import EvaluationInterruptedError, evaluate
+from rlrun.errors import ConfigError
+from rlrun.run.assemble import build_agent, check_requirements, eval_env
+from rlrun.run.evaluation import EvaluationInterruptedError, Sampling, evaluate
 from rlrun.run.lifecycle import make_trainer
 from rlrun.run.signals import Signals
 from rlrun.types import NOTHING, Episode, Events, Spec, Step
@@ -160,6 +162,44 @@ def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., Ve
     assert values["eval/length_mean"] == 4
 
 
+@pytest.mark.parametrize("probability", [0.25, 1.0])
+def test_actions_are_sampled_with_a_probability(probability: float) -> None:
+    class Explorer(Player):
+        def act(self, obs: Any, carry: Any, explore: bool) -> Any:
+            _, extras = super().act(obs, carry, explore)
+            extra = {"carry.noise": carry.get("carry.noise", extras["log_prob"]) + 1} if explore else {}
+            return torch.full((len(obs),), int(explore)), {"carry.explored": torch.full((len(obs),), explore), **extra}
+
+    class Taken(Lengths):
+        def step(self, action: torch.Tensor) -> tuple[Step, Events]:
+            taken.append(action)
+            return super().step(action)
+
+    player, taken = Explorer(), list[torch.Tensor]()
+    sampling = Sampling(probability, Stream(0, "coins"))
+    evaluate(player, Addons(), Taken([100] * 5), 5, sampling=sampling)  # type: ignore[arg-type]
+    actions = torch.stack(taken)
+    assert actions.float().mean().item() == pytest.approx(probability, abs=0.05)
+    assert probability == 1 or actions.float().std(1).any(), "each environment has a draw of its own"
+    carries = [carry for _, carry, explore in player.calls if explore]
+    assert all(equal(carry["carry.explored"], before == 1) for carry, before in zip(carries[1:], actions, strict=False))
+    assert carries[-1]["carry.noise"].eq(99).all(), "what only samples carry on is carried on"
+
+
+def test_evaluation_has_a_number_of_environments() -> None:
+    for given, episodes, expected in ((None, 20, 16), (None, 3, 3), (2, 20, 2), (20, 18, 18)):
+        config = run_config(toy("ppo", **{"trainer.eval_envs": given}))
+        env = eval_env(config, 0, "eval", episodes, torch.device("cpu"))
+        assert env.num_envs == expected
+        env.close()
+
+
+def test_number_of_environments_is_refused_where_it_is_that_of_tasks() -> None:
+    values = toy("maml", **{"trainer.eval_envs": 4, "algo.loop.test_tasks": 3})
+    with pytest.raises(ConfigError, match=r"^trainer\.eval_envs=4: must be null, because algo\.loop\.test_tasks=3 is"):
+        check_requirements(run_config(values))
+
+
 def test_interrupted_evaluation_raises() -> None:
     player = Player()
     with pytest.raises(EvaluationInterruptedError):
@@ -167,12 +207,13 @@ def test_interrupted_evaluation_raises() -> None:
     assert len(player.calls) == 3
 
 
-@pytest.mark.parametrize("algo", ["sac", "ppo", "cem"])
+@pytest.mark.parametrize(("algo", "sampled"), [("sac", 0.0), ("ppo", 0.5), ("cem", 0.0)])
 def test_evaluation_changes_nothing_of_the_run(
-    algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+    algo: str, sampled: float, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     normalize = "obs" if algo == "cem" else "both"
-    values = toy(algo, **{"env.normalize.kind": normalize, "trainer.eval_episodes": 2, "trainer.eval_max_steps": 30})
+    trainer = {"trainer.eval_episodes": 2, "trainer.eval_max_steps": 30, "trainer.eval_sampled": sampled}
+    values = toy(algo, **{"env.normalize.kind": normalize, **trainer})
     loop = train(build(values), 1)
     trainer = make_trainer(run_config(values), loop, None, None, Signals(), Recorded("", ""))  # type: ignore[arg-type]
     before, generator, numpy_state = copy.deepcopy(loop.state_dict()), torch.get_rng_state(), np.random.get_state()[1]
@@ -181,7 +222,7 @@ def test_evaluation_changes_nothing_of_the_run(
     first, second, elsewhere = trainer.evaluate(64), trainer.evaluate(64), trainer.evaluate(128)
     assert received == [first, second, elsewhere]
     assert first == second, "an evaluation starts from nothing but the seed and the step"
-    assert algo != "sac" or first != elsewhere, "evaluations at other steps play other episodes"
+    assert algo == "cem" or first != elsewhere, "evaluations at other steps play other episodes"
     after = loop.state_dict()
     changed = [name for name in before if not same(before[name], after[name])]
     assert not changed

@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from rlrun.envs.config import EnvConfig, too_many
 from rlrun.errors import ConfigError
-from rlrun.settings import Episodes, NonNegativeInt, Part, PositiveFloat, PositiveInt, config, parse
+from rlrun.settings import Episodes, Fraction, NonNegativeInt, Part, PositiveFloat, PositiveInt, Units, config, parse
 
 LONGEST_NAME = 255  # bytes, the limit of file systems
 METRIC_GROUPS = ("train", "eval", "loss", "custom")  # first part of the metrics that a run may wait for
@@ -64,6 +64,8 @@ class TrainerConfig:
     eval_every: NonNegativeInt
     eval_episodes: Episodes
     eval_max_steps: PositiveInt
+    eval_envs: Units | None
+    eval_sampled: Fraction
     log_every: PositiveInt
     measure_after: NonNegativeInt
     snapshot_every: NonNegativeInt | None

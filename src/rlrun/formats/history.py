@@ -71,6 +71,8 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),
             Added("trainer.measure_after", 0, beside="eval_every"),
+            Added("trainer.eval_envs", None, beside="eval_every"),
+            Added("trainer.eval_sampled", 0.0, beside="eval_every"),
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),

@@ -49,7 +49,7 @@ from rlrun.types import MASK, Spec
 AROUND = ("schedule", *OTHER_PARTS)  # sections of `algo` that are no settings of the agent
 UNITS = 64  # `check_sizes` requires memory for a layer of so many units, and for a minibatch of so many rows
 FLOAT_BYTES = 4
-EVAL_ENVS = 16  # maximum number of environments in an evaluation
+EVAL_ENVS = 16  # maximum number of environments in an evaluation, unless `trainer.eval_envs` is set
 
 
 def build_loop(config: RunConfig) -> Loop:
@@ -381,6 +381,10 @@ def check_requirements(config: RunConfig) -> None:
         if name in registry.names("wrapper"):  # others are refused when an environment is made
             parts.append(("wrapper", {"name": name} | own))
     faults: list[str] = []
+    test_tasks = config.algo["loop"].get("test_tasks")
+    if config.trainer.eval_envs is not None and test_tasks is not None:
+        line = f"must be null, because algo.loop.test_tasks={test_tasks} is the number of environments of an evaluation"
+        faults.append(f"trainer.eval_envs={config.trainer.eval_envs}: {line}")
     for group, own in parts:
         part = registry.lookup(group, own["name"])
         if isinstance(part, type) and issubclass(part, Requires):
@@ -460,7 +464,7 @@ def eval_env(
     Wrappers that are only for training are left out. Episodes have at most `trainer.eval_max_steps` steps.
     masked: whether the environments may provide action masks.
     """
-    num_envs = min(episodes, config.algo["loop"].get("test_tasks") or EVAL_ENVS)
+    num_envs = min(episodes, config.algo["loop"].get("test_tasks") or config.trainer.eval_envs or EVAL_ENVS)
     return VectorEnv.make(eval_env_config(config, num_envs, masked), sequence(seed, name), device)
 
 

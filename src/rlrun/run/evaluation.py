@@ -5,14 +5,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.collector import Acts
+from rlrun.core.random import Stream
 from rlrun.envs.making.tasks import Task
 from rlrun.loops.adaptation import MetaAgent, adapted_policy
+from rlrun.nested import mapped
 from rlrun.run.returns import components, score, shortfall, spread
-from rlrun.types import Batch, Objective, Return, carried
+from rlrun.types import Batch, Objective, Obs, Return, carried
 
 
 class EpisodeResult(NamedTuple):
@@ -29,6 +32,33 @@ class EpisodeResult(NamedTuple):
     env: int  # index of the environment, and of its task in meta-learning
 
 
+class Sampling(NamedTuple):
+    """How many actions of an evaluation are sampled instead of the most likely ones."""
+
+    probability: float  # for each action
+    coins: Stream  # the random numbers that decide
+
+
+class SampledPolicy:
+    """A policy that samples some of its actions, as in training, in place of the most likely ones."""
+
+    def __init__(self, policy: Acts, sampling: Sampling):
+        self.policy, self.sampling = policy, sampling
+
+    def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
+        action, extras = self.policy.act(obs, carry, explore)
+        sample, sampled_extras = self.policy.act(obs, carry, explore=True)
+        is_sampled = self.sampling.coins.uniform(len(action)) < self.sampling.probability
+
+        def choose(sampled: Tensor, other: Tensor) -> Tensor:
+            return torch.where(is_sampled.view(-1, *[1] * (sampled.dim() - 1)), sampled, other)
+
+        # some extras come with samples alone, such as the noise that later steps carry on
+        for name, sampled in sampled_extras.items():
+            extras = extras | {name: mapped(choose, sampled, extras.get(name, sampled))}
+        return choose(sample, action), extras
+
+
 class EvaluationInterruptedError(Exception):
     """A stop signal interrupted an evaluation. No state has changed; the evaluation is repeated after the resume."""
 
@@ -40,16 +70,18 @@ def evaluate(
     episodes: int,
     per_task: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
+    sampling: "Sampling | None" = None,
 ) -> dict[str, float]:
     """Returns the metrics `eval/*` of `episodes` episodes; for meta-learners, also the return before adaptation.
 
-    per_task: also return the metrics of each task of a meta-learner. Raises EvaluationInterruptedError when
-    `interrupted` returns True.
+    per_task: also return the metrics of each task of a meta-learner. sampling: as in `play`. Raises
+    EvaluationInterruptedError when `interrupted` returns True.
     """
-    results = play(agent, addons, env, episodes, interrupted=interrupted)
+    results = play(agent, addons, env, episodes, interrupted=interrupted, sampling=sampling)
     found = summary(results, addons.spec_after(env.spec).objective)
     if isinstance(agent, MetaAgent):
-        before = play(agent.get_exploration_policy(), addons, env, episodes, interrupted=interrupted)
+        first = agent.get_exploration_policy()
+        before = play(first, addons, env, episodes, interrupted=interrupted, sampling=sampling)
         found["eval/return_before"] = float(np.mean([result.episode_return for result in before]))
         if per_task:
             found |= of_tasks(env.tasks.current(), before, results)
@@ -116,15 +148,18 @@ def play(
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
     watch: Callable[[], object] = lambda: None,
+    sampling: "Sampling | None" = None,
 ) -> list[EpisodeResult]:
     """Plays `episodes` episodes and returns their results. A meta-learner adapts to the tasks first.
 
-    watch: called after adaptation, before the first episode. The environments must have a time limit. Raises
-    EvaluationInterruptedError when `interrupted` returns True.
+    sampling: samples some of the actions. watch: called after adaptation, before the first episode. The environments
+    must have a time limit. Raises EvaluationInterruptedError when `interrupted` returns True.
     """
     policy: Any = agent
     if isinstance(agent, MetaAgent):
         policy = adapted_policy(agent, addons, env)
+    if sampling is not None:
+        policy = SampledPolicy(policy, sampling)
     watch()
     num_envs = env.spec.num_envs
     objective = addons.spec_after(env.spec).objective

@@ -34,7 +34,6 @@ from rlrun.run.assemble import (
     check_evaluation,
     check_ranges,
     check_start,
-    eval_env,
     prepare_device,
 )
 from rlrun.run.checkpointer import (
@@ -49,7 +48,7 @@ from rlrun.run.checkpointer import (
 )
 from rlrun.run.continued import check_folders, stored_parts
 from rlrun.run.data import check_stored_data, data_changes
-from rlrun.run.evaluation import evaluate as run_episodes
+from rlrun.run.evaluator import Evaluator
 from rlrun.run.provenance import git_diff
 from rlrun.run.reschedule import fitted, zero_after_end
 from rlrun.run.signals import Signals
@@ -439,16 +438,11 @@ def make_trainer(
     callbacks: Callbacks | None = None,
 ) -> Trainer:
     """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
-    episodes = config.trainer.eval_episodes
-    per_task = config.algo["loop"].get("test_tasks") is not None
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
+    evaluator = Evaluator(config, loop.agent, loop.addons, loop.env.device, masked)
 
     def evaluate_at(step: int) -> dict[str, float]:
-        env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device, masked)
-        try:
-            found = run_episodes(loop.agent, loop.addons, env, episodes, per_task, lambda: bool(signals.received))
-        finally:
-            env.close()
+        found = evaluator.evaluate(step, lambda: bool(signals.received))
         loop.addons.on_evaluation(found)
         return found
 
