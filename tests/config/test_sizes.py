@@ -14,6 +14,7 @@ TOO_LARGE = [
     ("ppo", "CartPole", "env.num_envs=1048576", "env.num_envs=1048576: must be at most 4096 with env.backend=sync; "),
     ("ppo", "CartPole", "algo.loop.rollout_steps=1e12", "algo.loop.rollout_steps=1000000000000, env.num_envs=8: needs"),
     ("ppo", "CartPole", "algo.loop.lag=1e9", "algo.loop.rollout_steps=256, algo.loop.lag=1000000000, env.num_envs=8: "),
+    ("dqn", "CartPole", "algo.loop.shard_steps=1e12", "algo.loop.shard_steps=1000000000000, env.num_envs=1: needs"),
     (
         "ppo",
         "CartPole",

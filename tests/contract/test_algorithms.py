@@ -75,6 +75,7 @@ OTHER: Values = {
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
     "algo.loop.shards": 2,
+    "algo.loop.shard_steps": 3,
     "algo.loop.start_update": 20,
     "algo.advantage.rho_clip": 2.0,
     "algo.advantage.c_clip": 0.5,

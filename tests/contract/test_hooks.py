@@ -22,7 +22,7 @@ RND = {
 HYBRID = {
     "name": "hybrid", "warmup_steps": 0, "warmup_policy": "random", "refill_policy": "agent", "start_update": None,
     "updates_per_step": 0.5, "update_every": 1, "batch_size": 4, "data": None, "data_steps": 2, "data_env": "same",
-    "online_after": 2, "online_every": 1, "lag": 0, "shards": None,
+    "online_after": 2, "online_every": 1, "lag": 0, "shards": None, "shard_steps": None,
 }  # fmt: skip
 ACT = "see act"
 STEP = "on_step reward"
@@ -72,6 +72,13 @@ def test_hooks_of_the_offpolicy_loop(build: Build) -> None:
     changes = {"algo.intrinsic": RND, "algo.loop.warmup_steps": 2, "algo.loop.updates_per_step": 0.5}
     found = ticks(toy("sac", **changes), build)
     assert found == [words("see warm_up", STEP), words(ACT, STEP, LEARN), words(ACT, STEP, LEARN)]
+
+
+def test_hooks_of_the_offpolicy_loop_between_exchanges(build: Build) -> None:
+    """After the warm-up, all steps are taken before the first is counted, and all are counted before an update."""
+    changes = {"algo.loop.warmup_steps": 2, "algo.loop.updates_per_step": 0.5, "algo.loop.shard_steps": 3}
+    found = ticks(toy("sac", **changes, **{"algo.intrinsic": RND}), build)
+    assert found == [words("see warm_up", STEP), *2 * [words(*3 * [ACT], *3 * [STEP], *3 * [LEARN])]]
 
 
 def test_hooks_of_the_hybrid_loop(build: Build) -> None:

@@ -51,11 +51,15 @@ def loud() -> Iterator[dict[str, Any]]:
     del gym.registry[ID]
 
 
-@pytest.mark.parametrize("algo", ["ppo", "sac"])
+@pytest.mark.parametrize(
+    ("algo", "loop"),
+    [("ppo", {"lag": 1}), ("sac", {"lag": 1}), ("sac", {"shard_steps": 3}), ("dqn", {"lag": 1, "shard_steps": 3})],
+)
 def test_shards_in_workers_equal_shards_in_the_run_and_resume_each_other(
-    algo: str, build: Build, tmp_path: Path
+    algo: str, loop: dict[str, int], build: Build, tmp_path: Path
 ) -> None:
-    values = toy(algo, **TWO, **{"env.normalize.kind": "obs", "algo.loop.lag": 1})
+    values = toy(algo, **TWO, **{"env.normalize.kind": "obs"})
+    values["algo"]["loop"] |= loop
     here, there = build(values), build(put(values, LOCAL))
     digests = [save(train(loop, 4), tmp_path / "run").digest for loop in (here, there)]
     assert digests[0] == digests[1]
@@ -70,6 +74,43 @@ def test_one_shard_equals_a_run_without_shards(build: Build) -> None:
         assert equal(plain.tick(), sharded.tick())
     assert equal(weights(plain), weights(sharded)) and equal(plain.obs, sharded.obs)
     assert equal(plain.metrics.get_extra_state(), sharded.metrics.get_extra_state())
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_one_shard_that_draws_nothing_equals_a_run_without_shards_between_exchanges(lag: int, build: Build) -> None:
+    greedy = {"algo.epsilon.start": 0.0, "algo.epsilon.end": 0.0, "env.normalize.kind": "obs"}
+    values = toy("dqn", **greedy, **{"algo.loop.lag": lag, "algo.loop.shard_steps": 3})
+    plain, sharded, other = (
+        build(put(values, changes)) for changes in ({}, {"algo.loop.shards": 1}, {"algo.loop.shard_steps": 2})
+    )
+    for _ in range(10):
+        assert equal(plain.tick(), sharded.tick())
+    assert plain.updates > 8 and equal(weights(plain), weights(sharded)) and equal(plain.obs, sharded.obs)
+    while other.steps < plain.steps:
+        other.tick()
+    assert other.steps == plain.steps and not equal(weights(plain), weights(other))
+
+
+@pytest.mark.parametrize("policy", ["agent", "other"])
+@pytest.mark.parametrize("place", [{}, LOCAL])
+def test_an_error_while_shards_step_ends_them(
+    place: dict[str, Any], policy: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = build(toy("sac", **TWO, **place))
+    acts = None
+    if policy == "other":
+        acts = SimpleNamespace(act=lambda *_: (torch.zeros(4, 1), {}))
+    closed = []
+    for group in loop.env.groups:
+        monkeypatch.setattr(group, "close", lambda terminate, close=group.close: closed.append(close(terminate)))
+
+    def fails() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.collect(2, acts, fails)
+    assert len(closed) == len(loop.env.groups)
+    assert not any(group.pipe.process.is_alive() for group in loop.env.groups if place)
 
 
 def test_shards_step_the_environments_of_a_run_without_shards(build: Build, loud: dict[str, Any]) -> None:

@@ -26,6 +26,12 @@ def test_buffers_and_rollouts_of_format_9_store_floats_with_32_bits() -> None:
     assert values["algo"]["loop"]["dtypes"] == values["algo"]["buffer"]["dtypes"] == {"obs": "float32"}
 
 
+@pytest.mark.parametrize("loop", ["offpolicy", "hybrid"])
+def test_shards_of_format_9_exchange_steps_one_by_one(loop: str) -> None:
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"loop": {"name": loop, "shards": 2}}})[0]
+    assert values["algo"]["loop"] == {"name": loop, "shards": 2, "shard_steps": None}
+
+
 def test_environments_of_format_9_do_not_know_their_index() -> None:
     values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
     assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}

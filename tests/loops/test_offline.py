@@ -23,7 +23,7 @@ def hybrid(algo: str, **changes: Any) -> Values:
         "name": "hybrid", "warmup_steps": 8, "warmup_policy": "random", "refill_policy": "agent", "start_update": None,
         "updates_per_step": 0.5, "update_every": 1,
         "batch_size": 8, "data": None, "data_steps": 8, "data_env": "same", "online_after": 2, "online_every": 1,
-        "lag": 0, "shards": None,
+        "lag": 0, "shards": None, "shard_steps": None,
     }  # fmt: skip
     return toy(algo, **{"algo.loop": loop | changes})
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from toys import equal, toy, train, weights
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.envs.stepping.random_actions import sampled
+from rlrun.testing import save
 from rlrun.types import Spec
 
 Build = Callable[..., Loop]
 HYBRID = {
     "name": "hybrid", "warmup_steps": 8, "warmup_policy": "random", "refill_policy": "agent", "start_update": None,
     "updates_per_step": 0.5, "update_every": 1, "batch_size": 8, "data": None, "data_steps": 8, "data_env": "same",
-    "online_after": 2, "online_every": 1, "lag": 0, "shards": None,
+    "online_after": 2, "online_every": 1, "lag": 0, "shards": None, "shard_steps": None,
 }  # fmt: skip
 
 
@@ -89,6 +91,30 @@ def test_with_lag_workers_change_no_bit(algo: str, changes: dict[str, object], b
     )
     assert equal(weights(here), weights(there)) and here.steps == there.steps
     assert not equal(weights(here), weights(without))
+
+
+def test_replay_is_laid_out_by_timestep_between_exchanges(build: Build, tmp_path: Path) -> None:
+    """An agent that learns nothing collects the same data, whenever it is exchanged for new weights."""
+    digests = []
+    for ticks, steps in ((16, None), (4 + 4, 3)):
+        values = toy("dqn", **{"algo.n_step": 3, "env.max_episode_steps": 5, "algo.loop.shard_steps": steps})
+        loop = build(values)
+        loop.agent.update = lambda batch, ctx: {}  # type: ignore[method-assign]
+        for _ in range(ticks):
+            loop.tick()
+        digests.append(save(loop, tmp_path / str(ticks)).digest)
+        assert loop.steps == 32 and loop.updates == 12
+    assert digests[0] == digests[1]
+
+
+def test_warm_up_ends_between_exchanges_and_updates_begin_with_one(build: Build) -> None:
+    changes = {"algo.loop.warmup_steps": 4, "algo.loop.start_update": 12, "algo.loop.shard_steps": 3}
+    loop = build(toy("dqn", **changes))
+    found = []
+    for _ in range(5):
+        loop.tick()
+        found.append((loop.steps, loop.updates))
+    assert found == [(2, 0), (4, 0), (10, 0), (16, 2), (22, 5)]  # two environments, half an update for each transition
 
 
 def test_what_is_owed_waits_until_something_can_be_sampled(build: Build) -> None:

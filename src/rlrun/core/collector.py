@@ -58,8 +58,16 @@ class Collector:
     def _streams(self) -> list[Stream]:
         return [*streams_of(self.agent), *streams_of(self.addons)]
 
-    def request(self, count: int) -> None:
-        """Announces that the agent takes `count` steps next, so that workers may begin with all of them."""
+    def collect(
+        self, count: int, policy: Acts, meanwhile: Callable[[], object] | None = None
+    ) -> list[tuple[Step, Events]]:
+        """Acts and takes `count` steps in every environment. Returns them with their events.
+
+        meanwhile: is called once all actions are chosen, while workers take the last step.
+        """
+        found = [self.advance(policy) for _ in range(count - 1)]
+        found.append(self.advance(policy, meanwhile))
+        return found
 
     def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
         """Acts and takes one step in every environment. Returns it with observation, action and extras, and its events.

@@ -129,12 +129,11 @@ class Loop(Requires, Module):
     ) -> list[Step]:
         """Takes `count` steps in every environment, and then counts them in order. Returns the steps to learn from.
 
-        policy: acts instead of the agent. meanwhile: is called in every step, while workers step the environments.
+        policy: acts instead of the agent. meanwhile: is called once while workers step the environments; no action of
+        these steps depends on it.
         """
         acts = self.agent if policy is None else policy
-        if policy is None and meanwhile is None:
-            self.collector.request(count)
-        found = [self.collector.advance(acts, meanwhile) for _ in range(count)]
+        found = self.collector.collect(count, acts, meanwhile)
         steps = [self.count(step, events) for step, events in found]
         self.clock.lap("env")
         return steps

@@ -3,23 +3,38 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rlrun.buffers.rollout import check_fits
 from rlrun.loops.replaying import ReplayConfig, Replaying
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, config, register
 
 
 @register("loop", "offpolicy")
 class OffPolicy(Replaying):
-    """Updates are due in a fixed or scheduled ratio to transitions."""
+    """Updates are due in a fixed or scheduled ratio to transitions.
+
+    With `shard_steps`, the agent takes so many steps before they are exchanged for new weights: counted, stored and
+    followed by the updates that are due.
+    """
 
     @config
     class Config(ReplayConfig):
         updates_per_step: Scheduled[PositiveFloat]
         update_every: PositiveInt
         shards: PositiveInt | None
+        shard_steps: PositiveInt | None
 
     def __init__(self, *args: Any):
         super().__init__(*args)
         self.ratio = ReplayRatio()
+        if self.cfg.shard_steps is not None:
+            setting = f"algo.loop.shard_steps={self.cfg.shard_steps}"
+            check_fits(setting, self.cfg.shard_steps, self.spec, {}, self.device)
+
+    @property
+    def steps_per_tick(self) -> int:
+        if self.is_filling:  # its policy acts in the process of the run, so there are no weights to wait for
+            return 1
+        return self.cfg.shard_steps or 1
 
     def updates_called_for(self) -> int:
         """Returns the number of updates for all transitions so far.

@@ -52,10 +52,16 @@ class Replaying(Loop):
         return self.learned
 
     def collect_into_replay(self) -> None:
-        """Takes one vector step and adds it to the buffer. With `lag` 1, the updates run meanwhile."""
-        (step,) = self.collect(policy=self.policy, meanwhile=self.learn_what_is_due if self.cfg.lag else None)
+        """Takes vector steps and adds them to the buffer. With `lag` 1, the updates run meanwhile."""
+        steps = self.collect(self.steps_per_tick, self.policy, self.learn_what_is_due if self.cfg.lag else None)
         self.set_parameters()
-        self.buffer.add(step)
+        for step in steps:
+            self.buffer.add(step)
+
+    @property
+    def steps_per_tick(self) -> int:
+        """The number of vector steps of this tick."""
+        return 1
 
     @property
     def policy(self) -> Acts | None:

@@ -358,24 +358,42 @@ class ShardedCollector(Collector):
         super().__init__(agent, addons, env, clock)
         self.parts = agent, addons, schedules
         self.known: Weights = {}  # what the shards have
-        self.requested = 0  # steps that the shards take without a further message
 
-    def request(self, count: int) -> None:
+    def collect(
+        self, count: int, policy: Acts, meanwhile: Callable[[], object] | None = None
+    ) -> list[tuple[Step, Events]]:
+        """Takes steps as a Collector does. If the policy is the agent, `meanwhile` is called while shards take all."""
+        if policy is not self.agent:
+            return super().collect(count, policy, meanwhile)
         weights = self._changed()
         self.env.call("advance", [count] * self.env.num_shards, [weights] * self.env.num_shards)
-        self.requested = count
+        return self._received(count, meanwhile)
 
     def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
         """Takes a step as a Collector does. A policy that is not the agent acts here, for all environments."""
-        if policy is not self.agent:
-            action, extras = self.act(policy)
-            self.env.call("step", self.env.split(action), self.env.split(extras))
-        else:
-            if not self.requested:
-                self.request(1)
-            self.requested -= 1
-        if meanwhile is not None:
-            meanwhile()
+        if policy is self.agent:
+            (found,) = self.collect(1, policy, meanwhile)
+            return found
+        action, extras = self.act(policy)
+        self.env.call("step", self.env.split(action), self.env.split(extras))
+        (found,) = self._received(1, meanwhile)
+        return found
+
+    def _received(self, count: int, meanwhile: Callable[[], object] | None) -> list[tuple[Step, Events]]:
+        """Returns the steps that the shards were asked for, after `meanwhile`.
+
+        An exception ends all shards, because the next call would receive steps that were left.
+        """
+        try:
+            if meanwhile is not None:
+                meanwhile()
+            return [self._next() for _ in range(count)]
+        except BaseException:
+            self.env.close(terminate=True)
+            raise
+
+    def _next(self) -> tuple[Step, Events]:
+        """Returns the next step of all shards, with what was acted on."""
         result, events = self.env.step()
         self.clock.lap("env")
         step = {"obs": self.obs, "action": result["action"], "first": self.carry["first"], **result}
