@@ -75,7 +75,7 @@ class Loop(Requires, Module):
         return spec
 
     def tick(self) -> Metrics:
-        """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or
+        """Runs some timesteps and the updates due, or one rollout and its update. Returns the last update's metrics, or
         {} if there was no update."""
         raise NotImplementedError
 
