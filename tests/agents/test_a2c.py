@@ -85,7 +85,8 @@ def test_a2c_running_normalisation_keeps_previous_rollouts(build: Build) -> None
 
 def test_a2c_joint_gradient_equals_the_paper(build: Build) -> None:
     """d/d theta of -mean(A log pi) + c_v 1/2 mean((R - V)^2) - c_e H, for the output layers, by hand."""
-    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.critic_update.value_coef": 0.5}))
+    coefficients = {"algo.critic_update.value_coef": 0.5, "algo.entropy.ent_coef": 0.3}
+    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}} | coefficients))
     agent, grads = loop.agent, []
     agent.optim.apply = grads.append
     obs, action, n = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0]), 6
@@ -98,7 +99,10 @@ def test_a2c_joint_gradient_equals_the_paper(build: Build) -> None:
          "weight": torch.ones(6)}
     )  # fmt: skip
     score = torch.nn.functional.one_hot(action, 2) - probabilities  # d log pi / d logits
-    logits = -(advantage.unsqueeze(-1) * score) / n
+    log_probabilities = probabilities.log()
+    entropy = -(probabilities * log_probabilities).sum(-1, keepdim=True)
+    entropy_score = -probabilities * (log_probabilities + entropy)  # d H / d logits
+    logits = -(advantage.unsqueeze(-1) * score + 0.3 * entropy_score) / n
     values = 0.5 * (value - target) / n
     expected = {
         "policy.output.weight": obs.T @ logits, "policy.output.bias": logits.sum(0),

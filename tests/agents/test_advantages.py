@@ -32,15 +32,21 @@ def old_rollout(loop: Any) -> Batch:
     return rollout
 
 
-def test_gae_gives_advantages_returns_and_the_stored_log_probabilities(build: Build) -> None:
-    loop: Any = build(toy("ppo", **estimator("gae", value_lambda=0.5)))
+@pytest.mark.parametrize("value_lambda", [0.5, None])
+def test_gae_gives_advantages_returns_and_the_stored_log_probabilities(
+    value_lambda: float | None, build: Build
+) -> None:
+    loop: Any = build(toy("ppo", **estimator("gae", value_lambda=value_lambda)))
     rollout = old_rollout(loop)
     data = loop.agent.advantages(rollout)
     value, next_value = loop.agent.critic.values(rollout)
     ends = rollout["terminated"], rollout["terminated"] | rollout["truncated"]
     assert torch.equal(data["log_prob"], rollout["log_prob"])
     assert torch.equal(data["advantage"], gae(rollout["reward"], value, next_value, *ends, 0.99, 0.95))
-    assert torch.equal(data["return"], td_lambda(rollout["reward"], next_value, *ends, 0.99, 0.5))
+    if value_lambda is None:
+        assert torch.equal(data["return"], data["advantage"] + value)
+    else:
+        assert torch.equal(data["return"], td_lambda(rollout["reward"], next_value, *ends, 0.99, value_lambda))
 
 
 def test_vtrace_weights_an_old_rollout_and_replaces_its_log_probabilities(build: Build) -> None:

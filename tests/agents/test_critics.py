@@ -13,6 +13,7 @@ from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import quantile_huber
 from rlrun.settings import registry
 from rlrun.types import Batch, Context
 
@@ -63,6 +64,16 @@ def test_quantile_backup_discounts_the_cost_of_the_next_step(name: str) -> None:
     returns = torch.tensor([[2.0, 8.0], [2.0, 8.0]])
     target = ensemble(name).backup(returns, REWARD, DISCOUNT, torch.tensor([4.0, 4.0]))
     assert target.tolist() == [[1 + 0.5 * (2 - 4), 1 + 0.5 * (8 - 4)], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("name", ["quantile", "truncated"])
+@pytest.mark.parametrize("sum_over_quantiles", [True, False])
+def test_quantile_critics_have_the_loss_of_their_settings(name: str, sum_over_quantiles: bool) -> None:
+    critics = ensemble(name, num_quantiles=4, huber_delta=0.5, sum_over_quantiles=sum_over_quantiles)
+    assert critics.shape == (4,)
+    z, target = torch.randn(2, 5, 4), torch.randn(5, 6)
+    loss, priority = critics.loss(z, target)
+    assert torch.equal(loss, quantile_huber(z, target, 0.5, sum_over_quantiles)) and torch.equal(priority, loss)
 
 
 def test_rescaled_critics_squash_the_target() -> None:

@@ -75,6 +75,34 @@ def test_a_phase_learns_from_all_rollouts_since_the_last_one(build: Build) -> No
     assert not torch.equal(before, loop.agent.critic.auxiliary.output.weight)
 
 
+def test_a_phase_goes_through_the_rollouts_in_a_new_order_in_every_epoch(build: Build) -> None:
+    loop = build(toy("ppg", **{INTERVAL: 4, "algo.critic_update.epochs": 3, "algo.critic_update.minibatch_size": 16}))
+    train(loop, 3)
+    critic, learned = loop.agent.critic, []
+    kept = [rollout["return"] for rollout in critic.rollouts]
+    critic.learn = lambda batch: learned.append(batch["return"])
+    loop.tick()
+    found = [[torch.isin(batch, each).all().item() for each in kept] for batch in learned]
+    orders = [[row.index(True) if True in row else 3 for row in found[start : start + 4]] for start in (0, 4, 8)]
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders) and orders[0] != orders[1] != orders[2]
+
+
+def test_a_phase_learns_the_value_targets_of_its_updates(build: Build) -> None:
+    loop = build(toy("ppg", **{INTERVAL: 2}))
+    rollout = loop.addons.relabel(loop.collect_rollout())
+    expected = loop.agent.advantages(rollout)["return"]
+    loop.agent.update(rollout, loop.context())
+    (kept,) = loop.agent.critic.rollouts
+    assert torch.equal(kept["return"], expected) and not torch.equal(expected, rollout["reward"])
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(None, 0.01), (0.5, 0.5)])
+def test_a_phase_has_a_learning_rate_of_its_own(rate: float | None, expected: float, build: Build) -> None:
+    agent = build(toy("ppg", **{"algo.critic_update.learning_rate": rate})).agent
+    rates = [float(optim.learning_rate) for optim in (agent.critic.optim, agent.optim)]
+    assert rates == pytest.approx([expected, 0.01])
+
+
 def test_a_phase_lowers_the_errors_and_stays_near_the_policy(build: Build) -> None:
     metrics = build(toy("ppg", **{INTERVAL: 1, "algo.critic_update.epochs": 8})).tick()
     for name in ("critic", "auxiliary"):

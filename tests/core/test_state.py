@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Statistics, Target, set_parameters
+from rlrun.core.state import (
+    OPTIMIZERS,
+    Optim,
+    RMSprop,
+    RunningMoments,
+    Statistics,
+    Target,
+    set_parameters,
+    step_together,
+)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +119,23 @@ def test_only_its_own_parameters_get_gradients() -> None:
     optim.step(loss_of(first, torch.randn(5, 3)) + loss_of(second, torch.randn(5, 3)))
     assert all(param.grad is None for param in (*first.parameters(), *second.parameters()))
     assert all(torch.equal(param, old) for param, old in zip(second.parameters(), untouched, strict=True))
+
+
+def test_step_together_takes_the_step_of_every_optimiser() -> None:
+    x = torch.randn(5, 3)
+    moved = []
+    for together in (True, False):
+        pair = nets()
+        optims = [Optim(net.parameters(), rate) for net, rate in zip(pair, (0.01, 0.1), strict=True)]
+        for _ in range(2):
+            losses = (loss_of(pair[0], x), 2 * loss_of(pair[1], x))
+            if together:
+                step_together(optims, losses[0] + losses[1])
+                continue
+            for optim, loss in zip(optims, losses, strict=True):
+                optim.step(loss)
+        moved.append([optim.flat for optim in optims])
+    assert all(torch.equal(one, other) for one, other in zip(*moved, strict=True))
 
 
 def test_parameters_stay_views_of_the_flat_memory_when_weights_are_loaded() -> None:
