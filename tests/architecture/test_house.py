@@ -27,7 +27,7 @@ errors
 dotted images module operating_system spaces
 files media memory
 data_files imports lock
-settings
+ray_connection settings
 types
 functional
 nested

@@ -116,6 +116,11 @@ def test_actors_of_an_earlier_process_are_interrupted(cluster: stand_in_ray.Clus
             "error: submit.address=local: such a cluster would end with this command; `ray start --head` starts one "
             "that does not",
         ),
+        (
+            ["submit=ray", "submit.address=127.0.0.1:1"], True,
+            "error: submit.address=127.0.0.1:1: nobody answers there ([Errno 111] Connection refused); "
+            "`ray start --head` starts a cluster on this machine",
+        ),
     ],
 )  # fmt: skip
 def test_run_without_a_lasting_cluster_has_one_line(

@@ -59,6 +59,11 @@ NEEDS = {  # packages that a command needs, by a part of it
     "submit=slurm": "submitit", "env=ALE": "ale_py", "video=": "imageio_ffmpeg",
     "record=": "minari", "export RUN": "onnx", "export runs/sac-HalfCheetah/<run>": "onnx",
 } | dict.fromkeys(DATA_SETS, "minari") | {"env=Digits": "sklearn"}  # fmt: skip
+RAY_WORKERS = (
+    "train algo=ppo env=HalfCheetah env.num_envs=64 algo.loop.shards=16 cluster=ray",
+    "train algo=ppo env=CartPole env.num_envs=4 algo.loop.shards=2 cluster=ray cluster.address=local",
+)
+NOT_RUN |= dict.fromkeys(RAY_WORKERS, "needs Ray; tests/envs/test_ray_worker.py")
 WHOLE_SWEEP = "sweep algo=sac env=Pendulum trainer=quick"  # the others are planned only; the reader has one more
 WHOLE_GRIDS = (  # the others are composed only
     "train -m algo=ppo,dqn env=CartPole seed=0,1,2",

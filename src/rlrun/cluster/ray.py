@@ -7,19 +7,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from logging import ERROR
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from rlrun.cluster import Cluster, Command, Main
 from rlrun.cluster.scheduler import Scheduler, label, title
-from rlrun.errors import ConfigError, one_line
-from rlrun.imports import check_extra
-from rlrun.operating_system import cache_folder
+from rlrun.errors import ConfigError
+from rlrun.ray_connection import connected
 from rlrun.settings import NonNegativeFloat, PositiveInt, config
 
-NAMESPACE = "rlrun"
 INTERRUPT_S = 60.0  # for the snapshots of interrupted runs
 LOCAL = "local"  # address of a cluster that ends with this process
 
@@ -49,22 +46,9 @@ class Ray(Scheduler):
 
     def __init__(self, cfg: RayConfig):
         """Connects to the cluster. Raises ConfigError if Ray is not installed, or if there is no such cluster."""
-        check_extra("ray", "submit=ray")
-        import ray
-
         super().__init__()
         self.cfg = cfg
-        self._ray = ray
-        nowhere = cache_folder() / "empty"
-        nowhere.mkdir(parents=True, exist_ok=True)
-        try:
-            with contextlib.chdir(nowhere):  # Ray's workers search this folder for modules before any other
-                ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
-        except Exception as error:  # Ray raises plain exceptions, too
-            line = one_line(error).partition(". ")[0]
-            raise ConfigError(
-                f"submit.address={cfg.address}: {line}; `ray start --head` starts a cluster on this machine"
-            ) from None
+        self._ray = connected(cfg.address, "submit")
 
     def start(self, commands: Sequence[Command]) -> str:
         for command in commands:

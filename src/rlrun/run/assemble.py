@@ -40,6 +40,7 @@ from rlrun.imports import typed_again
 from rlrun.loops.around import around_algorithm, buffer_settings
 from rlrun.networks.recurrent import is_recurrent
 from rlrun.run.data import evaluation_digests
+from rlrun.run.exactness import Machine
 from rlrun.run.placement import OwnProcess, Placement
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import OTHER_PARTS, Schedules
@@ -110,7 +111,7 @@ def build_env(config: RunConfig, device: torch.device) -> VectorEnv | ShardedEnv
         if not isinstance(place, OwnProcess):  # a worker imports the user's parts, and steps its environments itself
             plugins = [typed_again(plugin) or plugin for plugin in config.plugins]
             config = dataclasses.replace(config, plugins=plugins, env=dataclasses.replace(config.env, backend="sync"))
-        build = partial(build_shards, config, one.recipe, one.verdict)
+        build = partial(build_shards, config, one.recipe, one.verdict, Machine.here())
         groups = place.start(count, build, one.recipe, config.env.timeout_s)
         return ShardedEnv(one, groups, num_envs)
     except EnvError as error:
@@ -121,13 +122,17 @@ def build_env(config: RunConfig, device: torch.device) -> VectorEnv | ShardedEnv
         raise
 
 
-def build_shards(config: RunConfig, one: Recipe, verdict: Verdict, shards: Sequence[int]) -> dict[int, Shard]:
+def build_shards(
+    config: RunConfig, one: Recipe, verdict: Verdict, machine: Machine, shards: Sequence[int]
+) -> dict[int, Shard]:
     """Returns some of the shards of a run, by their numbers. May be called in a worker.
 
-    one, verdict: how an environment is made, and the result of its self-test.
+    one, verdict: how an environment is made, and the result of its self-test. machine: that of the run.
+    Raises ConfigError if this one is another.
     """
     registry.load([plugin for plugin in config.plugins if typed_again(plugin) is None])
     device = prepare_device(config)
+    machine.check()
     config, schedules = scheduled(config, device)
     num_envs = config.env.num_envs
     block = num_envs // config.algo["loop"]["shards"]

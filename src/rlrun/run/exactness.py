@@ -1,8 +1,9 @@
 """Determines whether a resumed run continues bit for bit, and if not, why."""
 
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,11 +13,37 @@ from rlrun.core.loop import Loop
 from rlrun.engine import Engine
 from rlrun.envs.same_spaces import described
 from rlrun.envs.saving import verdicts
+from rlrun.errors import ConfigError
 from rlrun.run.data import data_digests
-from rlrun.run.provenance import provenance
+from rlrun.run.provenance import provenance, versions
 
 # keys of meta.json that, like the versions of packages, can change bits of the result
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")
+
+
+class Machine(NamedTuple):
+    """What of a machine and of a process can change bits of what shards do there."""
+
+    versions: dict[str, str]  # of Python, rlrun and packages
+    cpu: str  # instructions that torch uses
+    threads: int  # of torch
+    products: str  # library that multiplies matrices
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """Returns this machine and process."""
+        cpu = torch.backends.cpu.get_cpu_capability()
+        return cls(versions(), cpu, torch.get_num_threads(), engine.matmul_rule())
+
+    def check(self) -> None:
+        """Raises ConfigError if what a worker does in this process may differ from what it would do there."""
+        now = self.here()
+        reasons = _differences(self.versions, now.versions, now.versions)
+        reasons += _differences(self._asdict(), now._asdict(), ("cpu", "threads", "products"))
+        if reasons:
+            raise ConfigError(
+                f"a worker on {socket.gethostname()} would not give the results of the run: {'; '.join(reasons)}"
+            )
 
 
 def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
@@ -84,6 +111,6 @@ def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str]) 
     return "exact"
 
 
-def _differences(before: dict[str, object], now: dict[str, object], keys: Iterable[str]) -> list[str]:
+def _differences(before: Mapping[str, object], now: Mapping[str, object], keys: Iterable[str]) -> list[str]:
     """Returns `key old -> new` for each key whose values differ."""
     return [f"{key} {before.get(key)} -> {now[key]}" for key in keys if before.get(key) != now[key]]

@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from rlrun import memory
 from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.ray_worker import RayWorker
 from rlrun.envs.stepping.repeating import Repeating
 from rlrun.envs.stepping.shard_worker import Build, Worker
 from rlrun.envs.stepping.shards import Group, Here
 from rlrun.errors import ConfigError
-from rlrun.settings import PositiveInt, config, register
+from rlrun.ray_connection import connected
+from rlrun.settings import PositiveFloat, PositiveInt, config, register
 
 WORKER_BYTES = 27 * 2**20  # memory that each worker has for itself; measured: 27 MiB with PPO on CartPole, the least
 
@@ -46,34 +49,67 @@ class OwnProcess(Placement):
         return [Here(build(range(count)))]
 
 
-@register("cluster", "local")
-class LocalProcesses(Placement):
-    """Worker processes of this machine."""
+@config
+class WorkersConfig:
+    """Settings of all places with workers."""
 
-    @config
-    class Config:
-        workers: PositiveInt | None
-        on_lost: Literal["repeat", "fail"]
-        state_every: PositiveInt
+    workers: PositiveInt | None
+    on_lost: Literal["repeat", "fail"]
+    state_every: PositiveInt
 
-    def __init__(self, cfg: Config):
+
+class Workers(Placement):
+    """Base class of places with workers."""
+
+    def __init__(self, cfg: WorkersConfig):
         self.cfg = cfg
+
+    def begins(self, number: int) -> Callable[..., Group]:
+        """Returns what begins one of `number` workers; `wait` must follow. It is called as Worker is."""
+        raise NotImplementedError
 
     def start(self, count: int, build: Build, one: Recipe, timeout_s: float) -> Sequence[Group]:
         number = self.cfg.workers or count
         if number > count:
             raise ConfigError(f"cluster.workers={number}: there are only {count} shards; set algo.loop.shards={number}")
-        memory.check_fits(f"cluster=local with {number:,} workers", number * WORKER_BYTES)
-        begin = partial(Worker, build=build, one=one, timeout_s=timeout_s)
+        begin = partial(self.begins(number), build=build, one=one, timeout_s=timeout_s)
         workers = ready([part.tolist() for part in np.array_split(range(count), number)], begin)
         if self.cfg.on_lost == "fail":
             return workers
         return [Repeating(worker, partial(successor, worker.shards, begin), self.cfg.state_every) for worker in workers]
 
 
-def ready(parts: Sequence[Sequence[int]], begin: Callable[[Sequence[int]], Worker]) -> list[Worker]:
+@register("cluster", "local")
+class LocalProcesses(Workers):
+    """Worker processes of this machine."""
+
+    @config
+    class Config(WorkersConfig):
+        pass
+
+    def begins(self, number: int) -> Callable[..., Group]:
+        memory.check_fits(f"cluster=local with {number:,} workers", number * WORKER_BYTES)
+        return Worker
+
+
+@register("cluster", "ray")
+class RayActors(Workers):
+    """Actors of a Ray cluster."""
+
+    @config
+    class Config(WorkersConfig):
+        address: Annotated[str, Field(min_length=1)]
+        cpus: PositiveFloat
+
+    cfg: Config
+
+    def begins(self, number: int) -> Callable[..., Group]:
+        return partial(RayWorker, ray=connected(self.cfg.address, "cluster"), cpus=self.cfg.cpus)
+
+
+def ready(parts: Sequence[Sequence[int]], begin: Callable[[Sequence[int]], Group]) -> list[Group]:
     """Begins a worker for each part of the shards, and returns them once all have built theirs. Raises EnvError."""
-    workers: list[Worker] = []
+    workers: list[Group] = []
     try:
         for shards in parts:
             workers.append(begin(shards))
@@ -86,7 +122,7 @@ def ready(parts: Sequence[Sequence[int]], begin: Callable[[Sequence[int]], Worke
     return workers
 
 
-def successor(shards: Sequence[int], begin: Callable[[Sequence[int]], Worker]) -> Worker:
+def successor(shards: Sequence[int], begin: Callable[[Sequence[int]], Group]) -> Group:
     """Returns another worker for these shards, as `ready` does."""
     (worker,) = ready([shards], begin)
     return worker

@@ -24,16 +24,21 @@ LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--absolute-git-dir", "--git-c
           "--git-path", "objects")  # fmt: skip
 
 
-def provenance() -> dict[str, object]:
-    """Returns package versions, host, process id and git state, for meta.json."""
-    versions = {"python": platform.python_version(), "rlrun": __version__}
+def versions() -> dict[str, str]:
+    """Returns the versions of Python, rlrun and the packages that can change bits of a result."""
+    found = {"python": platform.python_version(), "rlrun": __version__}
     for package in PACKAGES:
         try:
-            versions[package] = version(package)
+            found[package] = version(package)
         except PackageNotFoundError:
             continue
+    return found
+
+
+def provenance() -> dict[str, object]:
+    """Returns package versions, host, process id and git state, for meta.json."""
     return {
-        "versions": versions, "host": socket.gethostname(), "pid": os.getpid(), "git": git_state(Path.cwd()),
+        "versions": versions(), "host": socket.gethostname(), "pid": os.getpid(), "git": git_state(Path.cwd()),
         "code": imports.digests(),
     }  # fmt: skip
 

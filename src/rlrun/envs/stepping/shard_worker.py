@@ -28,7 +28,6 @@ class Worker(Group):
         self.restores = False  # whether the result to come is that of a restore
 
     def wait(self) -> None:
-        """Waits until the shards are built. Raises the error of a shard that cannot be built."""
         self.pipe.comes(time.monotonic() + START_S)
         self.pipe.result()
 

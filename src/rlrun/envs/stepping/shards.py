@@ -176,6 +176,9 @@ class Group:
         self.shards = shards
         self.notices: list[str] = []  # lines for the user, which the reader removes
 
+    def wait(self) -> None:
+        """Waits until the shards are built. Raises the error of a shard that cannot be built."""
+
     def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
         """Calls a method of each shard with its own arguments. Raises EnvError if a worker has failed."""
         raise NotImplementedError

@@ -83,6 +83,11 @@ def packed(message: object) -> bytes:
     return file.getvalue()
 
 
+def unpacked(message: bytes) -> object:
+    """Returns a message that `packed` has made, in a process of the same run. It could run any code."""
+    return ForkingPickler.loads(message)
+
+
 @cache
 def _reductions(tensors: bool) -> dict[type, Callable[..., object]]:
     """Returns how objects of some types are pickled. tensors: whether there can be tensors, as torch is imported."""

@@ -1,0 +1,50 @@
+"""Connects this process to a Ray cluster."""
+
+import contextlib
+import os
+import socket
+from logging import ERROR
+from types import ModuleType
+
+from rlrun.errors import ConfigError, one_line
+from rlrun.imports import check_extra
+from rlrun.operating_system import cache_folder
+
+NAMESPACE = "rlrun"
+CONNECT_S = 5.0  # within which a cluster must accept a connection
+
+
+def connected(address: str, section: str) -> ModuleType:
+    """Connects to a cluster and returns the module ray. section: of the config, `submit` or `cluster`.
+
+    Raises ConfigError if Ray is not installed, or if there is no such cluster.
+    """
+    check_extra("ray", f"{section}=ray")
+    if fault := unanswered(address):
+        raise ConfigError(f"{section}.address={address}: {fault}; `ray start --head` starts a cluster on this machine")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    nowhere = cache_folder() / "empty"
+    nowhere.mkdir(parents=True, exist_ok=True)
+    try:
+        with contextlib.chdir(nowhere):  # Ray's workers search this folder for modules before any other
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
+    except Exception as error:  # Ray raises plain exceptions, too
+        line = one_line(error).partition(". ")[0]
+        raise ConfigError(
+            f"{section}.address={address}: {line}; `ray start --head` starts a cluster on this machine"
+        ) from None
+    return ray
+
+
+def unanswered(address: str) -> str:
+    """Returns why nobody answers at an address HOST:PORT, or "". Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return ""
+    try:
+        socket.create_connection((host.rpartition("/")[2], int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        return f"nobody answers there ({one_line(error)})"
+    return ""
