@@ -62,7 +62,7 @@ class Run(nn.Module):
         base = {
             "total_steps": 40, "total_updates": None, "stop_at": None, "period_unit": "steps", "stop_when": NEVER,
             "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "eval_envs": None,
-            "eval_sampled": 0.0, "log_every": 1000, "measure_after": 0,
+            "eval_sampled": 0.0, "eval_beside": False, "log_every": 1000, "measure_after": 0,
             "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
             "snapshot_on_failure": "continue",
             "engine": "auto", "precision": "fp32", "threads": None,

@@ -76,10 +76,9 @@ def test_evaluation_reports_every_reward_component() -> None:
     ],
 )
 def test_best_evaluation_has_the_smallest_shortfall(seen: list[tuple[float, float]], best: int) -> None:
-    trainer: Any = SimpleNamespace(progress=Progress(), loop=SimpleNamespace(steps=0))
-    for returned, missing in seen:
-        trainer.loop.steps += 1
-        Trainer.update_best(trainer, returned, missing)
+    trainer: Any = SimpleNamespace(progress=Progress())
+    for step, (returned, missing) in enumerate(seen, start=1):
+        Trainer.update_best(trainer, step, {"eval/return_mean": returned, "eval/shortfall": missing})
     assert trainer.progress.best_step == best
 
 

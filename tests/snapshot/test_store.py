@@ -434,6 +434,21 @@ def test_retention_keeps_the_latest_and_best(tmp_path):
     assert not list((target.folder / store.STAGING).rglob("*.bin"))
 
 
+def test_best_is_linked_to_a_snapshot(tmp_path):
+    store = Store(tmp_path, keep=1)
+    save(store, 5, grown(5), "best")
+    path = save(store, 10, grown(40))
+    store.mark_best("step_000000010")
+    best = Store(tmp_path).load("best")
+    assert best.digest == Store(tmp_path).load().digest and equal(restored(best), grown(40))
+    assert {file.name for file in path.rglob("*") if file.is_file() and file.stat().st_nlink == 1} == {"manifest.json"}
+    save(store, 20, grown(60))
+    assert not path.exists() and equal(restored(Store(tmp_path).load("best")), grown(40))
+    with pytest.raises(SnapshotError, match=r"^best: cannot be linked to step_000000010: No such file"):
+        store.mark_best("step_000000010")
+    assert Store(tmp_path).names() == ["step_000000020", "best"] and not [*store.folder.glob(".*best")]
+
+
 def test_snapshot_archive_keeps_the_first_of_each_period(tmp_path):
     steps = (30, 60, 95, 110, 140, 200, 215, 330, 340, 399, 410)  # past multiples, on one, and past two at once
     for run, resumed in enumerate([False, True]):

@@ -66,6 +66,7 @@ class TrainerConfig:
     eval_max_steps: PositiveInt
     eval_envs: Units | None
     eval_sampled: Fraction
+    eval_beside: bool
     log_every: PositiveInt
     measure_after: NonNegativeInt
     snapshot_every: NonNegativeInt | None

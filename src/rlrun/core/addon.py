@@ -62,6 +62,11 @@ class Addon(Learner):
     def on_evaluation(self, metrics: dict[str, float]) -> None:
         """Receives the metrics of an evaluation during training, by their names in metrics.jsonl."""
 
+    @property
+    def reads_evaluations(self) -> bool:
+        """Whether `on_evaluation` changes anything, so that training must wait for each evaluation."""
+        return type(self).on_evaluation is not Addon.on_evaluation
+
 
 class RewardModule(Addon):
     """An add-on with an intrinsic reward, which is stored as a further column of the reward."""

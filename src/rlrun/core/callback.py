@@ -91,13 +91,22 @@ class Callback(Module):
         """Called for every training episode that ended. length: in steps."""
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Called after an evaluation with its metrics `eval/*`, before the row is written."""
+        """Called after an evaluation with its metrics `eval/*`, before the row is written.
+
+        Not supported by runs with `trainer.eval_beside=true`.
+        """
 
     def on_row(self, row: Mapping[str, float]) -> None:
-        """Called with every row of metrics before it is written. Numbers that it logs are added to this row."""
+        """Called with every row of metrics before it is written. Numbers that it logs are added to this row.
+
+        With `trainer.eval_beside=true`, a row has no metrics `eval/*` yet.
+        """
 
     def on_snapshot(self, name: str) -> None:
-        """Called when a snapshot was taken. It may still be being written to RUN/snapshots/<name>."""
+        """Called when a snapshot was taken. It may still be being written to RUN/snapshots/<name>.
+
+        With `trainer.eval_beside=true`, it is not called for `best`, which is then a link to an earlier snapshot.
+        """
 
     def on_end(self, summary: Mapping[str, object]) -> None:
         """Called at the end with the content of summary.json, also if the run was stopped or failed."""

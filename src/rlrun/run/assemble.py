@@ -21,7 +21,7 @@ from rlrun.config.schema import RunConfig
 from rlrun.core import ownership
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.core.callback import Callbacks
+from rlrun.core.callback import Callback, Callbacks
 from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role
@@ -69,6 +69,7 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         config, schedules = scheduled(config, device)
         agent, addons = build_agent(config, env.spec, device)
+        check_beside(config, addons)
         env.read_reports = reported(config, agent, addons, env.spec)
         buffer = build_buffer(config, agent, addons, env.spec, device)
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
@@ -322,6 +323,19 @@ def check_evaluation(config: RunConfig, spec: Spec, device: torch.device) -> Non
         raise ConfigError(f"env.eval_kwargs={config.env.eval_kwargs}: {differs}")
 
 
+def check_beside(config: RunConfig, addons: Addons) -> None:
+    """Raises ConfigError if evaluations beside training come too late for an add-on or a callback."""
+    if not config.trainer.eval_beside:
+        return
+    late = [f"the add-on {type(addon).__name__}" for addon in addons if addon.reads_evaluations]
+    for values in config.callbacks:
+        if registry.lookup("callback", values["name"]).on_evaluation is not Callback.on_evaluation:
+            late.append(f"the callback {values['name']}")
+    if late:
+        needs = "needs each evaluation before training goes on; set trainer.eval_beside=false"
+        raise ConfigError(*[f"trainer.eval_beside=true: {what} {needs}" for what in late])
+
+
 def check_sizes(spec: Spec) -> None:
     """Raises ConfigError if UNITS vectors of the size of an observation or an action do not fit into the memory.
 
@@ -462,15 +476,21 @@ def prepare_device(config: RunConfig) -> torch.device:
 
 
 def eval_env(
-    config: RunConfig, seed: int, name: str, episodes: int, device: torch.device, masked: bool = True
+    config: RunConfig,
+    seed: int,
+    name: str,
+    episodes: int,
+    device: torch.device,
+    masked: bool = True,
+    one: Recipe | None = None,
 ) -> VectorEnv:
     """Returns environments for one evaluation. Each evaluation creates new ones, so it does not depend on earlier ones.
 
     Wrappers that are only for training are left out. Episodes have at most `trainer.eval_max_steps` steps.
-    masked: whether the environments may provide action masks.
+    masked: whether the environments may provide action masks. one: as in `VectorEnv.make`.
     """
     num_envs = min(episodes, config.algo["loop"].get("test_tasks") or config.trainer.eval_envs or EVAL_ENVS)
-    return VectorEnv.make(eval_env_config(config, num_envs, masked), sequence(seed, name), device)
+    return VectorEnv.make(eval_env_config(config, num_envs, masked), sequence(seed, name), device, one)
 
 
 def eval_env_config(config: RunConfig, num_envs: int, masked: bool = True) -> EnvConfig:

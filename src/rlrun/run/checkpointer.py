@@ -40,6 +40,10 @@ class StoreCheckpointer:
             state = without(state, (REPLAY,))
         self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
 
+    def mark_best(self, name: str) -> None:
+        """Links the snapshot of this name as the best one."""
+        self.store.mark_best(name)
+
     def flush(self) -> None:
         """Writes the full segments of the replay buffer."""
         self.store.seal(self.rings)

@@ -36,6 +36,7 @@ from rlrun.run.assemble import (
     check_start,
     prepare_device,
 )
+from rlrun.run.beside import TrainerBeside
 from rlrun.run.checkpointer import (
     REPLAY,
     WITHOUT_REPLAY,
@@ -48,7 +49,7 @@ from rlrun.run.checkpointer import (
 )
 from rlrun.run.continued import check_folders, stored_parts
 from rlrun.run.data import check_stored_data, data_changes
-from rlrun.run.evaluator import Evaluator
+from rlrun.run.evaluator import Evaluator, EvaluatorProcess
 from rlrun.run.provenance import git_diff
 from rlrun.run.reschedule import fitted, zero_after_end
 from rlrun.run.signals import Signals
@@ -241,6 +242,7 @@ def supervise(
     config: RunConfig, run: RunDir, loop: Loop, store: Store, loggers: Loggers, snapshot: Snapshot | None = None
 ) -> RunResult:
     """Trains a loop with signals, telemetry and snapshots. Writes summary.json even if training fails."""
+    process = evaluator_process(config, loop)
     recorded = Recorded.read(run.path)
     keys = MetricKeys(run.metrics_format, config.algo["name"])
     log = open_log(config, run, loggers, keys, snapshot)
@@ -249,13 +251,12 @@ def supervise(
     notes = ""
     with Signals() as signals:
         callbacks = build_callbacks(config)
-        trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
+        trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks, process)
         try:
             start(config, run, trainer, log, snapshot)
             (run.path / SUMMARY).unlink(missing_ok=True)  # if this process is killed, the run has no summary
             if snapshot is not None:
-                for row in read_rows(run.path / METRICS):
-                    trainer.apply_rules(keys.current(row))
+                trainer.recall([keys.current(row) for row in read_rows(run.path / METRICS)])
             callbacks.begin(LiveRun(run.path, loop, trainer.stop, log.media, config))
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
@@ -275,6 +276,8 @@ def supervise(
             if isinstance(fault, RunError):
                 notes = postmortem.write(run, loop, line, config.algo)
         finally:
+            if process is not None:
+                process.close()
             loop.env.close()
             close_store(store, log)
             summary = summarise(trainer, status)
@@ -288,6 +291,21 @@ def supervise(
         trace = printable(run.path / "error.log")
         print(f"error: {line}{notes}\n  trace: {trace}", file=sys.stderr)
     return RunResult(status, code, summary, line)
+
+
+def evaluator_process(config: RunConfig, loop: Loop) -> EvaluatorProcess | None:
+    """Returns the process that evaluates beside training, or None if there is none, or nothing for it to do.
+
+    Raises ConfigError, after closing the environments of the loop, if it cannot be started.
+    """
+    cfg = config.trainer
+    if not (cfg.eval_beside and cfg.eval_every and cfg.eval_episodes):  # the last evaluation needs none
+        return None
+    try:
+        return EvaluatorProcess(config, loop)
+    except BaseException:
+        loop.env.close()
+        raise
 
 
 def open_log(
@@ -436,8 +454,12 @@ def make_trainer(
     signals: Signals,
     recorded: Recorded,
     callbacks: Callbacks | None = None,
+    process: EvaluatorProcess | None = None,
 ) -> Trainer:
-    """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
+    """Returns the trainer of a loop, with its evaluation function and its checkpointer.
+
+    process: evaluates beside training.
+    """
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
     evaluator = Evaluator(config, loop.agent, loop.addons, loop.env.device, masked)
 
@@ -447,7 +469,10 @@ def make_trainer(
         return found
 
     checkpointer = StoreCheckpointer(config, loop, store, log, recorded)
-    return Trainer(config.trainer, loop, log, evaluate_at, checkpointer, callbacks)
+    parts = (config.trainer, loop, log, evaluate_at, checkpointer, callbacks)
+    if process is not None:
+        return TrainerBeside(process, *parts)
+    return Trainer(*parts)
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, object]:

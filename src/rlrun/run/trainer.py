@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -43,6 +43,9 @@ class Checkpointer(Protocol):
     def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None:
         """Takes a snapshot under these names. It is on disk when `wait` returns."""
 
+    def mark_best(self, name: str) -> None:
+        """Links the snapshot of this name, which was taken before, as the best one."""
+
     def flush(self) -> None:
         """Writes data that will not change any more, to make the next snapshot faster. Called after every tick."""
 
@@ -54,6 +57,7 @@ class NoCheckpoints:
     """The checkpointer of a run without snapshots; does nothing."""
 
     def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None: ...
+    def mark_best(self, name: str) -> None: ...
     def flush(self) -> None: ...
     def wait(self) -> None: ...
 
@@ -126,7 +130,7 @@ class Trainer:
         loop, cfg, progress = self.loop, self.cfg, self.progress
         self.last = (time.monotonic(), loop.steps, loop.updates)
         now = self.now()
-        while self.stop_reason is None and not (self.is_over(now) and self.is_over(progress.logged_until)):
+        while not self.is_finished(now):
             before = progress.logged_until
             if now.steps == before.steps:  # else an interrupted evaluation was resumed, and its log row comes first
                 self.tick()
@@ -173,6 +177,10 @@ class Trainer:
         """Returns whether this process ends at this point."""
         return self.is_complete(point) or point.steps >= (self.cfg.stop_at or math.inf)
 
+    def is_finished(self, now: Counts) -> bool:
+        """Returns whether this process has ended training, and has written the last row."""
+        return self.stop_reason is not None or (self.is_over(now) and self.is_over(self.progress.logged_until))
+
     def tick(self) -> None:
         """Runs one tick of the loop, checks for faults, logs notices and flushes the checkpointer."""
         metrics = self.loop.tick()
@@ -203,6 +211,11 @@ class Trainer:
         if reason is not None:
             self.stop(reason)
 
+    def recall(self, rows: Sequence[dict[str, float]]) -> None:
+        """Applies the rules to the rows before a resume. Called once, after `load`."""
+        for row in rows:
+            self.apply_rules(row)
+
     def log_notices(self) -> None:
         """Logs the notices of the loop. Called before a snapshot, which does not store `loop.notices`."""
         for line in self.loop.notices:
@@ -211,12 +224,23 @@ class Trainer:
 
     def log_and_evaluate(self, now: Counts) -> None:
         """Evaluates and logs if due after the last tick. An interrupted evaluation is repeated from its start."""
-        cfg, before = self.cfg, self.progress.logged_until
-        ended = self.is_complete(now) or self.stop_reason is not None
-        evaluation_is_due = cfg.eval_episodes > 0 and (ended or now.is_due(cfg.eval_every, cfg.period_unit, before))
-        if ended or evaluation_is_due or now.is_due(cfg.log_every, cfg.period_unit, before):
-            self.write_row(evaluation_is_due)
+        with_evaluation = self.evaluation_is_due(now)
+        if with_evaluation or self.has_ended(now) or self.is_due(now, self.cfg.log_every):
+            self.write_row(with_evaluation)
         self.progress.logged_until = now
+
+    def has_ended(self, now: Counts) -> bool:
+        """Returns whether the run ends here, so that its last row is due."""
+        return self.is_complete(now) or self.stop_reason is not None
+
+    def evaluation_is_due(self, now: Counts) -> bool:
+        """Returns whether the row that is due has an evaluation."""
+        cfg = self.cfg
+        return cfg.eval_episodes > 0 and (self.has_ended(now) or self.is_due(now, cfg.eval_every))
+
+    def is_due(self, now: Counts, period: int) -> bool:
+        """Returns whether a multiple of the period was reached in the last tick."""
+        return now.is_due(period, self.cfg.period_unit, self.progress.logged_until)
 
     def write_row(self, with_evaluation: bool) -> None:
         """Writes one log row, with the metrics of an evaluation if `with_evaluation` is True.
@@ -242,20 +266,25 @@ class Trainer:
         self.callbacks.call("on_row", row)
         loop.metrics.log(take_logged())
         row |= loop.metrics.drain_logged()
-        self.log.row(row)
+        self.write(row)
         self.apply_rules(row)
         progress.logged_until = self.now()
         if with_evaluation:
-            self.update_best(values["eval/return_mean"], values.get("eval/shortfall", 0.0))
+            self.update_best(loop.steps, values)
         self.last = (time.monotonic(), loop.steps, loop.updates)
 
-    def update_best(self, mean_return: float, shortfall: float) -> None:
+    def write(self, row: dict[str, float]) -> None:
+        """Writes a complete log row."""
+        self.log.row(row)
+
+    def update_best(self, step: int, evaluation: Mapping[str, float]) -> None:
         """Records an evaluation if it is the best so far: the smallest shortfall, then the highest return."""
         progress = self.progress
+        mean_return, shortfall = evaluation["eval/return_mean"], evaluation.get("eval/shortfall", 0.0)
         best = (-progress.best_shortfall, progress.best_return)
         if progress.best_return is None or (-shortfall, mean_return) > best:
             progress.best_return = mean_return
-            progress.best_step = self.loop.steps
+            progress.best_step = step
             progress.best_shortfall = shortfall
 
     def episode_metrics(self) -> dict[str, float]:

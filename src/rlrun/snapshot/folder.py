@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rlrun import files
 from rlrun.snapshot import atomic, manifest, tensors
 from rlrun.snapshot.segments import Block, Segment, Table, filename
 
@@ -65,6 +66,31 @@ def write_folder(copy: Copy, path: Path) -> None:
         raise
 
 
+def link_folder(source: Path, path: Path) -> None:
+    """Gives a snapshot a second name, in place of an older snapshot of that name. Links its files, which never change.
+
+    Raises OSError if that fails; the older snapshot then stays.
+    """
+    temporary = path.with_name(f"{atomic.TEMPORARY}{path.name}")
+    atomic.remove(temporary)
+    temporary.mkdir()
+    try:
+        for folder in (source, *(ring for ring in source.iterdir() if ring.is_dir())):
+            target = temporary / folder.relative_to(source)
+            target.mkdir(exist_ok=True)
+            for file in folder.iterdir():
+                if file.is_file() and file.name != manifest.MANIFEST:
+                    atomic.link(file, target / file.name)
+            atomic.sync_folder(target)
+        text = manifest.renamed(files.read(source / manifest.MANIFEST, manifest.MANIFEST_LIMIT), path.name)
+        atomic.write_new(temporary / manifest.MANIFEST, [text.encode()])
+        atomic.sync_folder(temporary)
+        atomic.replace_folder(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
 def _write_state(copy: Copy, folder: Path) -> dict[str, atomic.Written]:
     agent, rest = {}, {}
     for place, tensor in copy.tensors.items():
@@ -105,10 +131,10 @@ def _write_manifest(
     all_files = dict(state_files)
     tables = {}
     hashes = {}
-    for ring, files in ring_files.items():
+    for ring, written in ring_files.items():
         tables[ring] = copy.rings[ring].table
-        hashes[ring] = (tables[ring], [file.sha256 for file in files.values()])
-        for file_name, file in files.items():
+        hashes[ring] = (tables[ring], [file.sha256 for file in written.values()])
+        for file_name, file in written.items():
             all_files[f"{ring}/{file_name}"] = file
     text = manifest.dump(
         name=name,

@@ -78,6 +78,13 @@ def dump(**values: Any) -> str:
     return _canonical({**plain, "checksum": _checksum(plain)})
 
 
+def renamed(text: bytes, name: str) -> str:
+    """Returns the text of a manifest for another folder with the same files. text: of one that this process wrote."""
+    plain = read_json(text) | {"name": name}
+    del plain["checksum"]
+    return _canonical({**plain, "checksum": _checksum(plain)})
+
+
 def digest(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor], rings: Mapping[str, Any]) -> str:
     """Returns a hash of the logical state: equal digests mean states that are equal bit for bit.
 

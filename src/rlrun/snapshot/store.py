@@ -15,7 +15,7 @@ from rlrun import files
 from rlrun.errors import ConfigError, SnapshotError
 from rlrun.formats import history
 from rlrun.snapshot import atomic, manifest, tensors, tree
-from rlrun.snapshot.folder import Copy, RingCopy, write_folder
+from rlrun.snapshot.folder import Copy, RingCopy, link_folder, write_folder
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.segments import Ring, Segment, SegmentLog, pack
 
@@ -121,6 +121,17 @@ class Store:
             self._logs[name].moved(self.folder / last.name / name, segments)
         if fault:
             raise fault
+
+    def mark_best(self, name: str) -> None:
+        """Links the snapshot of this name as `best`, once it is on disk.
+
+        Raises what `wait` raises, and SnapshotError if the link cannot be made; the earlier `best` then stays.
+        """
+        self.wait()
+        try:
+            link_folder(self.folder / name, self.folder / BEST)
+        except OSError as error:
+            raise _fault(f"{BEST}: cannot be linked to {name}", error) from error
 
     def close(self) -> None:
         """Waits for the last snapshot and ends the writer thread. Raises what `wait` raises."""

@@ -121,6 +121,11 @@ class LagrangianWeights(Addon):
         self.average.lerp_(mean_reward, rate)
         self.evaluations += 1
 
+    @property
+    def reads_evaluations(self) -> bool:
+        is_measured: bool = self.cfg.measure == "evaluation"
+        return is_measured
+
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         if self.fresh:
             if self.cfg.measure == "rollout":

@@ -160,10 +160,20 @@ class VectorEnv(nn.Module):
         self._refused: dict[int, str] = {}  # VectorClock.cut as the last restore left it, for `exactness`
 
     @classmethod
-    def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
-        """Returns the environments of a config. Raises ConfigError if they cannot be made."""
+    def make(
+        cls,
+        cfg: EnvConfig,
+        seed: np.random.SeedSequence,
+        device: torch.device | str = "cpu",
+        one: Recipe | None = None,
+    ) -> "VectorEnv":
+        """Returns the environments of a config. Raises ConfigError if they cannot be made.
+
+        one: the recipe of the config, if another process has made it, which may know more ids than this one.
+        """
         with unchanged(cfg.id):
-            one = recipe(cfg)
+            if one is None:
+                one = recipe(cfg)
             made = cls._made(cfg, one, seed, device)
         made.origin = origin(cfg, one)
         made.spec = dataclasses.replace(made.spec, time_limit=one.time_limit)
