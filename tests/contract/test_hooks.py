@@ -67,6 +67,14 @@ def test_hooks_of_the_onpolicy_loop(build: Build) -> None:
     assert found == 3 * [words(*3 * [ACT], *3 * [STEP], LEARN)]
 
 
+def test_hooks_of_the_onpolicy_loop_with_lag(build: Build) -> None:
+    """The agent learns from a rollout when the next one is taken. Then its steps are counted, and add-ons learn."""
+    values = toy("ppo", **{"algo.intrinsic": RND, "algo.loop.rollout_steps": 18, "algo.loop.lag": 1})
+    found = ticks(values, build)
+    learned = words(*18 * [ACT], "relabel scale agent.update", *18 * [STEP], "addon.update")
+    assert found == [words(*18 * [ACT], *18 * [STEP]), learned, learned]
+
+
 def test_hooks_of_the_offpolicy_loop(build: Build) -> None:
     """The first transitions of two environments come from the warm-up; then each calls for half an update."""
     changes = {"algo.intrinsic": RND, "algo.loop.warmup_steps": 2, "algo.loop.updates_per_step": 0.5}

@@ -2,8 +2,8 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -53,7 +53,7 @@ def loud() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("algo", "loop"),
-    [("ppo", {"lag": 1}), ("sac", {"lag": 1}), ("sac", {"shard_steps": 3}), ("dqn", {"lag": 1, "shard_steps": 3})],
+    [("ppo", {"lag": 1}), ("vtrace", {"lag": 2}), ("sac", {"lag": 1}), ("sac", {"shard_steps": 3}), ("dqn", {"lag": 1, "shard_steps": 3})],
 )
 def test_shards_in_workers_equal_shards_in_the_run_and_resume_each_other(
     algo: str, loop: dict[str, int], build: Build, tmp_path: Path
@@ -68,8 +68,10 @@ def test_shards_in_workers_equal_shards_in_the_run_and_resume_each_other(
     assert digests[0] == digests[1]
 
 
-def test_one_shard_equals_a_run_without_shards(build: Build) -> None:
-    plain, sharded = build(toy("ppo")), build(toy("ppo", **{"algo.loop.shards": 1}))
+@pytest.mark.parametrize(("algo", "lag"), [("ppo", 0), ("vtrace", 2)])
+def test_one_shard_equals_a_run_without_shards(algo: str, lag: int, build: Build) -> None:
+    values = toy(algo, **{"algo.loop.lag": lag, "algo.loop.rollout_steps": 18, "env.normalize.kind": "obs"})
+    plain, sharded = build(values), build(put(values, {"algo.loop.shards": 1}))
     for _ in range(4):
         assert equal(plain.tick(), sharded.tick())
     assert equal(weights(plain), weights(sharded)) and equal(plain.obs, sharded.obs)
@@ -111,6 +113,30 @@ def test_an_error_while_shards_step_ends_them(
         loop.collect(2, acts, fails)
     assert len(closed) == len(loop.env.groups)
     assert not any(group.pipe.process.is_alive() for group in loop.env.groups if place)
+
+
+def test_shards_collect_while_the_agent_learns(build: Build) -> None:
+    loop = build(toy("vtrace", **TWO, **LOCAL))
+    arrived: list[bool] = []
+    update = loop.agent.update
+
+    def learn(batch: Any, ctx: Any) -> Any:
+        arrived.extend(group.pipe.pipe.poll(10.0) for group in loop.env.groups)
+        return update(batch, ctx)
+
+    loop.agent.update = learn
+    for _ in range(3):
+        loop.tick()
+    assert arrived == [True] * 4 and loop.updates == 2
+
+
+def test_an_update_that_fails_while_shards_collect_ends_them(build: Build) -> None:
+    loop = build(toy("vtrace", **TWO, **LOCAL))
+    loop.agent.update = lambda batch, ctx: 1 / 0
+    loop.tick()
+    with pytest.raises(ZeroDivisionError):
+        loop.tick()
+    assert not any(group.pipe.process.is_alive() for group in loop.env.groups)
 
 
 def test_shards_step_the_environments_of_a_run_without_shards(build: Build, loud: dict[str, Any]) -> None:
@@ -313,8 +339,12 @@ class Numbers:
     def __init__(self, number: int):
         self.number = number
 
-    def advance(self, count: int) -> Iterator[Any]:
-        yield from islice(map(torch.tensor, ([self.number, step] for step in range(count))), count)
+    def advance(self, count: int, size: int = 1, done: Path | None = None) -> Iterator[Any]:
+        for step in range(count):
+            yield torch.tensor([self.number, step] * size)
+        if done is not None:
+            done.touch()
+            raise ValueError("no more steps")
 
     def state(self) -> Any:
         raise ValueError("no state")
@@ -337,6 +367,27 @@ def worker(make: Build) -> Iterator[Worker]:
 def test_a_worker_steps_its_shards_together(worker: Worker) -> None:
     worker.call("advance", [[2], [2]])
     assert equal([worker.result(), worker.result()], [[torch.tensor([i, step]) for i in (4, 5)] for step in (0, 1)])
+
+
+def test_a_worker_goes_on_while_the_run_does_not_read(worker: Worker, tmp_path: Path) -> None:
+    """A pipe does not hold its steps. What a shard raises comes after them."""
+    done = tmp_path / "done"
+    worker.call("advance", [[4, 100_000, done]] * 2)
+    until = time.monotonic() + 20.0
+    while not done.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert [int(worker.result()[0][1]) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(EnvError, match="no more steps"):
+        worker.result()
+
+
+def test_a_worker_ends_soon_after_its_pipe_was_closed(worker: Worker) -> None:
+    """And not after all its steps."""
+    worker.call("advance", [[10**9], [10**9]])
+    worker.result()
+    worker.close()
+    assert worker.pipe.process.exitcode == 0
 
 
 def test_a_worker_sends_what_a_shard_raises(worker: Worker) -> None:

@@ -117,9 +117,9 @@ def test_a_late_rollout_keeps_the_probabilities_of_the_policy_that_acted(build: 
     loop: Any = build(toy("vtrace", **{"algo.loop.lag": 2}))
     policies, collect = [], loop.collect_rollout
 
-    def collected() -> Batch:
+    def collected(*meanwhile: Any) -> Batch:
         policies.append(copy.deepcopy(loop.agent.policy))
-        return collect()
+        return collect(*meanwhile)
 
     loop.collect_rollout = collected
     for acted in range(4):

@@ -196,12 +196,23 @@ class Loop(Requires, Module):
 
     def update(self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context) -> tuple[Metrics, Tensor | None]:
         """Updates agent and add-ons as `learn` does, but from a batch that is relabelled already."""
+        metrics, more = self.update_agent(batch, ctx)
+        return metrics | self.update_addons(ctx), more
+
+    def update_agent(
+        self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context
+    ) -> tuple[Metrics, Tensor | None]:
+        """Does the first half of `update`; `update_addons` does the second."""
         self.batch = batch
         more: Tensor | None = None
         metrics = self.agent.update(batch, ctx)
         if isinstance(metrics, tuple):
             metrics, more = metrics
-        return metrics | self.addons.update(batch, ctx), more
+        return metrics, more
+
+    def update_addons(self, ctx: Context) -> Metrics:
+        """Updates the add-ons from the batch that the agent has learned from."""
+        return self.addons.update(self.batch, ctx)
 
     def count_update(self, metrics: Metrics) -> Metrics:
         """Counts an update, and adds its metrics to the means of the next log row. Returns the metrics."""

@@ -51,10 +51,14 @@ class Demonstrations(OnPolicy):
         given = recorded(self, "algo.buffer.given", cfg.given, cfg.data_env)
         self.buffer.begin(given, recorded(self, "algo.buffer.own", cfg.own, cfg.data_env))
 
-    def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Metrics:
+    def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Iterator[Metrics]:
         demos = self.draw(rollout)
         rows = shown([self.buffer.restored(demo) for demo in demos], self.see)
-        metrics, value = self.learn(with_lines(rollout, rows), ctx)
+        relabelled = self.relabel(with_lines(rollout, rows))
+        self.clock.lap("sample")
+        metrics, value = self.update_agent(relabelled, ctx)
+        yield metrics
+        yield self.update_addons(ctx)
         assert value is not None  # [time, env + n], of an agent that `returns_values`
         num_envs = rollout["weight"].shape[1]
         self.refresh(demos, value[:, num_envs:].T.flatten())
@@ -65,7 +69,7 @@ class Demonstrations(OnPolicy):
         steps = sum(len(demo["reward"]) for demo in demos)
         num_demos = len(self.buffer.reward_demos)
         counts = {"loss/demo_steps": steps, "loss/reward_demos": num_demos, "loss/rho": self.buffer.rho}
-        return metrics | {name: value.new_tensor(count) for name, count in counts.items()}
+        yield {name: value.new_tensor(count) for name, count in counts.items()}
 
     def draw(self, rollout: Batch) -> list[Demo]:
         """Returns the demonstrations to replay after the episodes that ended in the rollout.

@@ -3,6 +3,7 @@
 What a rollout holds does not depend on the number of environments (`loops/whole_episodes.py`).
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from rlrun.buffers.dtypes import FloatType
@@ -38,11 +39,16 @@ class Episodes(OnPolicy):
     def shorten_rollouts(self, transitions: int) -> float:
         return 1.0  # episodes are collected to their ends
 
-    def collect_rollout(self) -> Batch:
-        """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
+    def collect_rollout(self, meanwhile: Callable[[], object] | None = None) -> Batch:
+        """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0.
+
+        meanwhile: is called after it.
+        """
         rollout = Rollout(self.spec, self.cfg.dtypes)
         episodes = whole_episodes(self, rollout, str(self.updates + len(self.waiting)), self.enough)
         self.set_parameters()
+        if meanwhile is not None:
+            meanwhile()
         return by_episode(rollout.batch(), episodes)
 
     def enough(self, steps: int, episodes: int) -> bool:

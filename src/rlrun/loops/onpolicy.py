@@ -1,7 +1,7 @@
 """On-policy loop: collects a rollout with the current policy, learns from it in one update, and discards it."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -24,7 +24,8 @@ BLOCK = 16
 class OnPolicy(Loop):
     """Learns from rollouts of a fixed number of timesteps, [time, env, ...].
 
-    With `lag` > 0, an update learns from the rollout that was collected `lag` ticks earlier.
+    With `lag` > 0, an update learns from the rollout that was collected `lag` ticks earlier. The agent learns beside the
+    collecting: all steps are taken with the weights and statistics before its update, and are counted after it.
     """
 
     @config
@@ -70,28 +71,53 @@ class OnPolicy(Loop):
     def tick(self) -> Metrics:
         self.start_tick()
         ctx = self.context()  # progress before the rollout, so a schedule that ends at 0 is above 0 in the last update
-        self.waiting.append(self.collect_rollout())
-        if len(self.waiting) <= self.cfg.lag:
+        lag = self.cfg.lag
+        if len(self.waiting) < lag:
+            self.waiting.append(self.collect_rollout())
             return {}
-        self.begin_update(ctx)
-        metrics = self.learn_from_rollout(self.waiting.pop(0), ctx)
-        if self.cfg.lag:
+        metrics: Metrics = {}
+        if lag:
+            update = self.update_in_parts(self.waiting[0], ctx)
+            self.waiting.append(self.collect_rollout(lambda: metrics.update(next(update))))
+            self.waiting.pop(0)
+        else:
+            update = self.update_in_parts(self.collect_rollout(), ctx)
+        for part in update:
+            metrics |= part
+        if lag:
             # the number of updates since the rollout was collected; there were fewer when the first ones were
-            metrics["loss/lag"] = torch.tensor(float(min(self.updates, self.cfg.lag)))
+            metrics["loss/lag"] = torch.tensor(float(min(self.updates, lag)))
         return self.count_update(metrics)
 
-    def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Metrics:
-        """Updates agent and add-ons, and returns their metrics."""
-        metrics, _ = self.learn(rollout, ctx)
-        return metrics
+    def update_in_parts(self, rollout: Batch, ctx: Context) -> Iterator[Metrics]:
+        """Does an update as `learn_from_rollout` does, with hyperparameters that have a schedule."""
+        self.begin_update(ctx)
+        for metrics in self.learn_from_rollout(rollout, ctx):
+            self.clock.lap("update")
+            yield metrics
 
-    def collect_rollout(self) -> Batch:
-        """Returns one rollout [time, env, ...] of the current policy. Environment parameters change only after it."""
+    def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Iterator[Metrics]:
+        """Updates the agent and yields its metrics, then updates all else that learns and yields the metrics of these.
+
+        With `lag`, the agent is updated beside the collecting, and all else after it.
+        """
+        relabelled = self.relabel(rollout)
+        self.clock.lap("sample")
+        metrics, _ = self.update_agent(relabelled, ctx)
+        yield metrics
+        yield self.update_addons(ctx)
+
+    def collect_rollout(self, meanwhile: Callable[[], object] | None = None) -> Batch:
+        """Returns one rollout [time, env, ...] of the current policy. Environment parameters change only after it.
+
+        meanwhile: is called once, as in `collect`; for loops with `lag`, which take all steps before they count one.
+        """
         rollout = Rollout(self.spec, self.cfg.dtypes)
+        longest = self.cfg.rollout_steps if self.cfg.lag else BLOCK
         remaining = self.cfg.rollout_steps
         while remaining:
-            block = min(BLOCK, remaining)
-            for step in self.collect(block):
+            block = min(longest, remaining)
+            for step in self.collect(block, meanwhile=meanwhile):
                 rollout.add(step)
             remaining -= block
         self.set_parameters()

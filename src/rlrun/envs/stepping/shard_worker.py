@@ -2,9 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Thread
 
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping.shards import Group, Shard, answers
@@ -55,6 +57,34 @@ def serve(pipe: Connection, index: int, given: tuple[Build, Sequence[int]], reso
     for shard in shards:
         resources.callback(shard.close)
     pipe.send((None, None))
-    while True:
-        for results in answers([*shards], *pipe.recv()):
-            pipe.send_bytes(packed((results, None)))
+    with sending(pipe) as send:
+        while True:
+            for results in answers([*shards], *pipe.recv()):
+                send(packed((results, None)))
+
+
+@contextmanager
+def sending(pipe: Connection) -> Iterator[Callable[[bytes], None]]:
+    """Yields a function that sends a message without waiting until the run has read those before it.
+
+    A pipe has room for few of them, and the run reads none while it learns. All are sent when the context ends.
+    """
+    messages: SimpleQueue[bytes | None] = SimpleQueue()
+
+    def work() -> None:
+        with suppress(OSError):  # the run has closed the pipe
+            while (message := messages.get()) is not None:
+                pipe.send_bytes(message)
+
+    def send(message: bytes) -> None:
+        if not thread.is_alive():
+            raise BrokenPipeError
+        messages.put(message)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield send
+    finally:
+        messages.put(None)
+        thread.join()
