@@ -42,13 +42,11 @@ class Episodes(OnPolicy):
     def collect_rollout(self, meanwhile: Callable[[], object] | None = None) -> Batch:
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0.
 
-        meanwhile: is called after it.
+        meanwhile: is not called; what it would do follows.
         """
         rollout = Rollout(self.spec, self.cfg.dtypes)
         episodes = whole_episodes(self, rollout, str(self.updates + len(self.waiting)), self.enough)
         self.set_parameters()
-        if meanwhile is not None:
-            meanwhile()
         return by_episode(rollout.batch(), episodes)
 
     def enough(self, steps: int, episodes: int) -> bool:
