@@ -54,8 +54,9 @@ def written(file: Path) -> Iterator[str]:
 
 
 def keys(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """Yields the keys of the dicts that a function returns, and those it stores in variables that it returns."""
-    parts = [part for node in ast.walk(function) if isinstance(node, ast.Return) for part in outside_calls(node)]
+    """Yields the keys of the dicts that a function returns or yields, and those it stores in variables of these."""
+    ends = [node for node in ast.walk(function) if isinstance(node, ast.Return | ast.Yield)]
+    parts = [part for node in ends for part in outside_calls(node)]
     names = {part.id for part in parts if isinstance(part, ast.Name)} | {"metrics"}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):

@@ -53,7 +53,13 @@ def loud() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("algo", "loop"),
-    [("ppo", {"lag": 1}), ("vtrace", {"lag": 2}), ("sac", {"lag": 1}), ("sac", {"shard_steps": 3}), ("dqn", {"lag": 1, "shard_steps": 3})],
+    [
+        ("ppo", {"lag": 1}),
+        ("vtrace", {"lag": 2}),
+        ("sac", {"lag": 1}),
+        ("sac", {"shard_steps": 3}),
+        ("dqn", {"lag": 1, "shard_steps": 3}),
+    ],
 )
 def test_shards_in_workers_equal_shards_in_the_run_and_resume_each_other(
     algo: str, loop: dict[str, int], build: Build, tmp_path: Path

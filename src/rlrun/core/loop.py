@@ -199,9 +199,7 @@ class Loop(Requires, Module):
         metrics, more = self.update_agent(batch, ctx)
         return metrics | self.update_addons(ctx), more
 
-    def update_agent(
-        self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context
-    ) -> tuple[Metrics, Tensor | None]:
+    def update_agent(self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context) -> tuple[Metrics, Tensor | None]:
         """Does the first half of `update`; `update_addons` does the second."""
         self.batch = batch
         more: Tensor | None = None

@@ -24,8 +24,8 @@ BLOCK = 16
 class OnPolicy(Loop):
     """Learns from rollouts of a fixed number of timesteps, [time, env, ...].
 
-    With `lag` > 0, an update learns from the rollout that was collected `lag` ticks earlier. The agent learns beside the
-    collecting: all steps are taken with the weights and statistics before its update, and are counted after it.
+    With `lag` > 0, an update learns from the rollout that was collected `lag` ticks earlier. The agent learns beside
+    the collecting: all steps are taken with the weights and statistics before its update, and counted after it.
     """
 
     @config
