@@ -104,6 +104,7 @@ def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Bo
 def watch(board: Board) -> None:
     """Makes this process write its number of steps and its phase to the board."""
     from rlrun.run import lifecycle as run
+    from rlrun.run.evaluator import Evaluator
     from rlrun.snapshot.store import Store
 
     build = run.build_loop
@@ -127,7 +128,7 @@ def watch(board: Board) -> None:
         return loop
 
     run.build_loop = build_watched
-    run.run_episodes = marked(run.run_episodes, board, "evaluating")
+    Evaluator.evaluate = marked(Evaluator.evaluate, board, "evaluating")  # type: ignore[method-assign]
     Store._write = marked(Store._write, board, "writing")  # type: ignore[method-assign]
 
 
