@@ -9,6 +9,8 @@
     lock     operating_system.fcntl.flock            nothing is locked                   two writers, 64 resumes
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
     env      envs.stepping.vector.VectorEnv._restore environments are reset              kills, signals: bit equality
+    kept     envs.stepping.repeating.Repeating._keep  the calls are kept, not the state  workers of shards
+    order    envs.stepping.shards.ShardedEnv.result   shards are in another order        workers of shards
 
 A child process calls `switch_off(name)` before anything else; a test uses `without(name)`.
 """
@@ -101,7 +103,32 @@ def no_env(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VectorEnv, "_restore", restore)
 
 
+def no_kept(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.envs.stepping.repeating import Repeating
+
+    def forget(group: Any) -> None:
+        group.result()
+        group.calls, group.num_received, group.keeps = [], 0, False
+
+    patch.setattr(Repeating, "_keep", forget)
+
+
+def no_order(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.envs.stepping.shards import ShardedEnv
+
+    result = ShardedEnv.result
+
+    def as_they_come(env: Any) -> Any:
+        groups, env.groups = env.groups, env.groups[::-1]
+        try:
+            return result(env)
+        finally:
+            env.groups = groups
+
+    patch.setattr(ShardedEnv, "result", as_they_come)
+
+
 PROTECTIONS: dict[str, Patch] = {
     "hash": no_hash, "verify": no_verify, "fsync": no_fsync, "rename": no_rename, "lock": no_lock, "rng": no_rng,
-    "env": no_env,
+    "env": no_env, "kept": no_kept, "order": no_order,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rows import Options, Tally, damage, disk, kernel, kills, points, selftest, stops, workers, writers
+from rows import Options, Tally, damage, disk, kernel, kills, points, selftest, shards, stops, workers, writers
 from rows.processes import aside, warm
 from rows.runs import RUNS
 from sabotage import PROTECTIONS, switch_off
@@ -45,6 +45,8 @@ def all_rows(algos: list[str]) -> list[Row]:
         Row("malformed", "malformed snapshots", damage.of_malformed, ("verify",)),
         Row("signals", "signals at random instants", partial(stops.random_instants, algos), ("rng", "env")),
         Row("workers", "workers killed, stopped, slow, raising", workers.faults),
+        Row("shards", "workers of shards killed or stopped", shards.lost_workers, ("kept", "order")),
+        Row("sharded", "runs with workers of shards killed", shards.lost_runs),
         Row("writers", "two writers, 64 starts, 64 resumes", writers.at_once, ("lock",)),
         Row("selftest", "environments saved and restored", selftest.every_id, ("env",)),
     ]
