@@ -15,7 +15,7 @@ from rows.runs import RUNS, Disturbed, undisturbed
 
 KILLS = 100
 IN_A_RUN = 5  # kills
-PAUSE_S = (0.2, 1.5)  # between two kills
+PAUSE_S = (0.1, 1.0)  # between two looks
 LEFT_S = 10.0  # within which the workers of a run that was killed must have ended
 SHARDS = ["env.num_envs=4", "algo.loop.shards=2"]
 LOCAL = ["cluster=local", "cluster.state_every=20", "env.timeout_s=3"]
@@ -36,9 +36,11 @@ def children(pid: int) -> list[int]:
 def strike(child: Child, rng: random.Random, kills: int, tally: Tally) -> set[int]:
     """Kills or stops workers while the command runs. Returns all workers that were seen."""
     seen: set[int] = set()
+    last = 0  # step at the last strike; three in a row without a step end a run
     while tally.cases < kills and child.wait(rng.uniform(*PAUSE_S)) is None:
         found = workers(child.pid)
-        if found and child.board["steps"] > 0:
+        if found and child.board["steps"] > last:
+            last = child.board["steps"]
             worker = rng.choice(found)
             stops = rng.random() < 0.1 and worker in seen  # one that starts would be waited for, for a minute
             with suppress(ProcessLookupError):
