@@ -87,7 +87,9 @@ def lost_runs(options: Options) -> Tally:
             run = Disturbed(folder / "run", [*start, *place], again)
             for _ in range(IN_A_RUN):
                 child = run.go()
-                child.wait(rng.uniform(0.2, 1.0) * seconds)
+                while child.board["began"] < 0 and child.wait(0.02) is None:
+                    pass  # its workers start
+                child.wait(rng.uniform(0, 0.5) * seconds)
                 seen |= set(workers(child.pid))
                 child.send(signal.SIGKILL)
                 tally.cases += child.finish() == -signal.SIGKILL
