@@ -26,6 +26,7 @@ COMMON = [
 ]  # fmt: skip
 ON_POLICY = ["algo.loop.rollout_steps=32"]
 OFF_POLICY = ["algo.loop.warmup_steps=200", "algo.loop.updates_per_step=0.25", "algo.loop.batch_size=32"]
+POPULATION = ["algo.population=6", "algo.loop.episodes=1"]
 CASES = {
     "ppo": ["algo=ppo", "env=CartPole", *ON_POLICY],
     "ppo, observations normalised": ["algo=ppo", "env=HalfCheetah", "env.normalize=obs", *ON_POLICY],
@@ -39,6 +40,8 @@ CASES = {
     "sac, exchanges every 16 steps": ["algo=sac", "env=Pendulum", "algo.loop.shard_steps=16", *OFF_POLICY],
     "dqn": ["algo=dqn", "env=CartPole", *OFF_POLICY],
     "td3": ["algo=td3", "env=Pendulum", *OFF_POLICY],
+    "cem": ["algo=cem", "env=CartPole", "env.normalize=obs", "algo.elite_fraction=0.5", *POPULATION],
+    "openai_es": ["algo=openai_es", "env=Pendulum", "env.max_episode_steps=20", *POPULATION],
 }
 NONE = ["cluster=none"]
 

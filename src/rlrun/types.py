@@ -118,6 +118,7 @@ Environments write:
   weight       0 for a masked step (a simulator's reset step), else 1
   executed     the action as the environment got it, clipped to its bounds
   n_steps      for how many steps the action was held; `reward` is their discounted sum. Only if actions are held
+  idle         bool: the environment took no step, as its shard waits for others. Only if shards collect whole episodes
   drawn_reward  reward of one of these steps, drawn uniformly. Only if actions were held in this step
 and the reports of `Spec.reports` that a learner reads; masked rows have 0.
 

@@ -41,6 +41,7 @@ from toys import (
 )
 
 from rlrun.core import ownership
+from rlrun.core.collector import MemberPolicy
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
@@ -48,7 +49,7 @@ from rlrun.dotted import ABSENT, leaves, lookup
 from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
-from rlrun.loops.evolution import Evolution, MemberPolicy
+from rlrun.loops.evolution import Evolution
 from rlrun.run.assemble import AROUND
 from rlrun.settings import parts_of, registry
 from rlrun.testing import check_acting, check_resuming

@@ -16,7 +16,8 @@ from rlrun.envs.stepping.workers import LostError
 from rlrun.testing import load, save
 
 Build = Callable[..., Any]
-TWO = {"algo.loop.shards": 2, "env.num_envs": 4, "env.normalize.kind": "obs", "algo.loop.lag": 1}
+TWO = {"algo.loop.shards": 2, "env.num_envs": 4, "env.normalize.kind": "obs"}
+LAG = {"algo.loop.lag": 1}
 LOCAL = {"cluster": {"name": "local", "workers": None, "on_lost": "repeat", "state_every": 3}}
 
 
@@ -128,11 +129,11 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     yield plan
 
 
-@pytest.mark.parametrize("algo", ["ppo", "sac"])
+@pytest.mark.parametrize(("algo", "changes"), [("ppo", LAG), ("sac", LAG), ("cem", {})])
 def test_workers_that_are_killed_change_no_result(
-    algo: str, build: Build, tmp_path: Path, killing: dict[str, Any]
+    algo: str, changes: dict[str, Any], build: Build, tmp_path: Path, killing: dict[str, Any]
 ) -> None:
-    values = toy(algo, **TWO)
+    values = toy(algo, **TWO, **changes)
     here, there = build(values), build(put(values, LOCAL))
     killing.update(count=0, kill={7, 22})
     digests = [save(train(loop, 8), tmp_path / "run").digest for loop in (here, there)]

@@ -76,7 +76,7 @@ def timesteps(ticks: int, *words: str, env: str = ID) -> int:
     return loop.steps // 2
 
 
-@pytest.mark.parametrize("words", LOOPS, ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [*LOOPS, ["algo=cem", "algo.loop.shards=1"]], ids=str)
 def test_loops_of_whole_episodes_give_up_without_an_end(words: list[str]) -> None:
     with pytest.raises(RunError, match=r"no episode has ended in 30 timesteps.*env.max_episode_steps"):
         timesteps(100, *words)

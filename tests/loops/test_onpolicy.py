@@ -147,7 +147,7 @@ def given_of(loop: Loop, ticks: int) -> list[Batch]:
     [
         ("cem", {"name": "onpolicy", "rollout_steps": 4, "lag": 0, "shards": None, "dtypes": {}}),
         ("maml", {"name": "onpolicy", "rollout_steps": 4, "lag": 0, "shards": None, "dtypes": {}}),
-        ("ppo", {"name": "evolution", "episodes": 1, "gamma": 1.0}),
+        ("ppo", {"name": "evolution", "episodes": 1, "gamma": 1.0, "shards": None}),
     ],
 )
 def test_loop_refuses_algorithms_that_learn_from_other_batches(algo: str, values: dict[str, Any], build: Build) -> None:

@@ -70,7 +70,10 @@ class NormaliseObservations(Addon):
 
     def on_step(self, step: Step) -> None:
         for path, statistics in zip(self.paths, self.by_path, strict=True):
-            statistics.add(get(step["following"], path))
+            rows = get(step["following"], path)
+            if "idle" in step:
+                rows = rows[~step["idle"]]
+            statistics.add(rows)
 
     def relabel(self, batch: Batch) -> Batch:
         relabelled = dict(batch)

@@ -1,6 +1,6 @@
 """Acts and steps in environments. Counts nothing and trains nothing, so an evaluation can use it too."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +20,16 @@ class Acts(Protocol):
     """Chooses actions, as an agent does (`Agent.act`)."""
 
     def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]: ...
+
+
+class MemberPolicy:
+    """Acts with parameters [num_envs, P] of each environment, or [1, P] of all, in place of the agent's own."""
+
+    def __init__(self, agent: Agent, params: Tensor):
+        self.agent, self.params = agent, params
+
+    def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
+        return self.agent.act(obs, carry, explore, self.params)
 
 
 class Collector:
@@ -87,6 +97,35 @@ class Collector:
         self.obs = result["following"]
         self.carry = carried(extras, result["terminated"] | result["truncated"])
         return step, events
+
+    def episodes(
+        self, counts: Sequence[int], names: Mapping[int, str], seed: int, params: Tensor | None = None
+    ) -> Iterator[tuple[Step, Events]]:
+        """Starts new episodes, and yields steps of every environment until enough episodes have ended.
+
+        counts: for each environment, the number of episodes that must end. An episode whose last step is masked does
+        not count. names, seed: as in `start`, for all environments; without names, all are reset. params: as in
+        MemberPolicy; None: the agent acts.
+        """
+        policy: Acts = self.agent
+        if params is not None:
+            policy = MemberPolicy(self.agent, params)
+        if names:
+            self.start(names, seed)
+        else:
+            self.begin()
+        remaining = torch.tensor(counts)
+        waited = 0  # timesteps since one of these episodes has ended
+        while (remaining > 0).any():
+            waited += 1
+            check_ends(waited, self.env.spec)
+            step, events = self.advance(policy)
+            ended = ((step["terminated"] | step["truncated"]) & (step["weight"] > 0)).cpu()
+            if (ended & (remaining > 0)).any():
+                waited = 0
+            remaining -= ended.long()
+            yield step, events
+        self.join()
 
     def act(self, policy: Acts) -> tuple[Tensor, Batch]:
         """Returns the policy's actions for the current observations, and the extras of add-ons and policy."""

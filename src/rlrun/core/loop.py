@@ -138,12 +138,27 @@ class Loop(Requires, Module):
         self.clock.lap("env")
         return steps
 
+    def collect_episodes(
+        self, counts: Sequence[int], names: Mapping[int, str], params: Tensor | None = None
+    ) -> Iterator[Step]:
+        """Starts new episodes and yields the steps to learn from, until enough episodes have ended.
+
+        counts: for each environment, the number of episodes that must end. names: as in `start`, for all environments;
+        without names, all are reset. params: parameters [num_envs, P] or [1, P] to act with. With shards, one request
+        brings all steps of a shard, which waits when its episodes have ended; its rows are masked from then on.
+        """
+        for step, events in self.collector.episodes(counts, names, self.seed, params):
+            counted = self.count(step, events)
+            yield {name: value for name, value in counted.items() if name != "idle"}
+
     def count(self, step: Step, events: Events) -> Step:
         """Counts a step and passes it to the add-ons. Called exactly once for each step, in order.
 
         Returns the step to learn from.
         """
         self.steps += self.env.spec.num_envs
+        if "idle" in step:
+            self.steps -= int(step["idle"].sum())
         if events is not NOTHING:
             self.metrics.episodes.extend(events.episodes)
             self.notices.extend(events.restarted)

@@ -75,6 +75,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.eval_sampled", 0.0, beside="eval_every"),
             Added("trainer.eval_beside", False, beside="eval_every"),
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
+            Added("algo.loop.shards", None, "episodes", "evolution"),
             *(Added("algo.loop.shard_steps", None, "shards", loop) for loop in ("offpolicy", "hybrid")),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),

@@ -2,6 +2,7 @@
 
 import torch
 
+from rlrun.loops.rounds import numbers_of_round
 from rlrun.types import Step
 
 
@@ -71,3 +72,23 @@ class Generation:
     @property
     def _num_trials(self) -> int:
         return len(self.fitness) * self.episodes
+
+
+class Rounds(Generation):
+    """A generation in rounds: every environment runs one trial, or none, and all begin the next round together."""
+
+    def __init__(self, shards: int, episodes: int, gamma: float, num_envs: int, device: torch.device):
+        super().__init__(episodes, gamma, num_envs, device)
+        self.shards = shards
+
+    def begin_round(self) -> list[int]:
+        """Begins the next round. Returns the number of the episode of each environment, also where no trial is left."""
+        numbers = numbers_of_round(self.started, len(self.returns), self.shards)
+        self.jobs = [number if number < self._num_trials else -1 for number in numbers]
+        self.started = min(self._num_trials, self.started + len(numbers))
+        self.returns.zero_()
+        self.discounts.fill_(1.0)
+        return numbers
+
+    def _next_job(self) -> int:
+        return -1

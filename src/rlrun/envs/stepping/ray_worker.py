@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import cast
 
+from rlrun.core.collector import LONGEST_EPISODE
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping import slot
 from rlrun.envs.stepping.shard_worker import START_S, Build
@@ -28,6 +29,7 @@ class RayWorker(Group):
         """Requests the actor, which builds the shards; `wait` must follow. ray: the module, connected to a cluster."""
         super().__init__(shards)
         self.ray, self.timeout_s = ray, timeout_s
+        self.longest = one.time_limit or LONGEST_EPISODE
         actor = ray.remote(Server).options(num_cpus=cpus, max_restarts=0, max_task_retries=0)
         self.actor = actor.remote(one.index)
         self.asked: deque[tuple[object, float | None]] = (
@@ -45,6 +47,9 @@ class RayWorker(Group):
         limit: float | None = self.timeout_s
         if method == "advance":
             limit = self.timeout_s * max(1, int(str(given[0][0])))
+        elif method == "episodes":
+            limit = self.timeout_s * self.longest * max(max(cast(Sequence[int], counts)) for _, counts, *_ in given)
+            limit = max(self.timeout_s, limit)
         elif method == "load_state":
             limit = None
         self._ask("call", limit, packed((method, given)))

@@ -22,15 +22,27 @@ class Sent(NamedTuple):
 
     @property
     def num_steps(self) -> int:
-        """The number of steps that every shard takes."""
+        """The number of steps that every shard takes; 0 for episodes, whose length is not known."""
         if self.method == "advance":
             return cast(int, self.given[0][0])
         return int(self.method == "step")
 
     @property
-    def num_results(self) -> int:
-        """The number of lists that `answers` yields."""
-        return self.num_steps if self.method == "advance" else 1
+    def weights(self) -> Weights:
+        """The weights that the shards got."""
+        if self.method == "advance":
+            return cast(Weights, self.given[0][1])
+        if self.method == "episodes":
+            return cast(Weights, self.given[0][0])
+        return {}
+
+    def is_last(self, number: int, found: Sequence[object]) -> bool:
+        """Returns whether a result is the last that `answers` yields. number: of results up to this one."""
+        if self.method == "episodes":
+            return all(result is None for result in found)
+        if self.method == "advance":
+            return number == self.num_steps
+        return True
 
 
 class Repeating(Group):
@@ -47,15 +59,20 @@ class Repeating(Group):
         self.states: Sequence[ShardState] | None = None  # that were kept last; None: the shards as they are built
         self.weights: Weights = {}  # that the shards had then, of those that were sent
         self.calls: list[Sent] = []  # since then
+        self.method = ""  # that was called last
         self.num_received = 0  # results of these calls
+        self.num_steps = 0  # of these calls
         self.keeps = False  # whether the last call is for the next state to keep
         self.losses = 0  # since the last new result
 
     def call(self, method: str, given: Given) -> None:
         if self.keeps:
             self._keep()
-        self._send(Sent(method, given))
-        if sum(call.num_steps for call in self.calls) >= self.state_every:
+        call = Sent(method, given)
+        self._send(call)
+        self.num_steps += call.num_steps
+        self.method = method
+        if self.num_steps >= self.state_every:
             self._send(Sent("state", [()] * len(self.shards)))  # is there by the next call
             self.keeps = True
 
@@ -67,6 +84,8 @@ class Repeating(Group):
             except LostError as error:
                 self._replace(error)
         self.num_received += 1
+        if self.method == "episodes":
+            self.num_steps += 1
         self.losses = 0
         return found
 
@@ -84,9 +103,8 @@ class Repeating(Group):
         """Receives the state of the shards, and forgets the calls that led to it."""
         self.states = cast(list[ShardState], self.result())
         for call in self.calls:
-            if call.method == "advance":
-                self.weights |= cast(Weights, call.given[0][1])
-        self.calls, self.num_received, self.keeps = [], 0, False
+            self.weights |= call.weights
+        self.calls, self.num_received, self.num_steps, self.keeps = [], 0, 0, False
 
     def _replace(self, error: LostError) -> None:
         """Starts a worker that goes on where the lost one ended. Raises the error if too many were lost in a row."""
@@ -116,6 +134,8 @@ class Repeating(Group):
         remaining = self.num_received
         for call in self.calls:
             self.worker.call(*call)
-            for _ in range(min(remaining, call.num_results)):
-                self.worker.result()
+            number, ended = 0, False
+            while remaining and not ended:
+                number += 1
                 remaining -= 1
+                ended = call.is_last(number, self.worker.result())

@@ -8,6 +8,7 @@ process in which it runs.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import NamedTuple, TypedDict, TypeVar, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 from rlrun.nested import index as rows_of
+from rlrun.nested import mapped
 from rlrun.schedules.numbers import Schedules
 from rlrun.tensors import joined, on
 from rlrun.types import NOTHING, Batch, Episode, Events, Obs, Step, carried
@@ -102,13 +104,30 @@ class Shard:
         """Acts and takes `count` steps with these weights, of which those may be missing that have not changed."""
         self.load_weights(weights)
         for _ in range(count):
-            others = take_logged()  # what the process of the run has logged itself, if the shard is in it
-            step, events = self.collector.advance(self.agent)
-            if logged := take_logged():
-                events = events._replace(logged=[*logged, *events.logged])
-            for name, value in others:
-                log(name, value)
-            yield taken(step, events)
+            with own_logged() as logged:
+                step, events = self.collector.advance(self.agent)
+            yield taken(step, with_logged(events, logged))
+
+    def episodes(
+        self, weights: Weights, counts: Sequence[int], names: Mapping[int, str], seed: int, params: Tensor | None
+    ) -> Iterator[Taken]:
+        """Yields the steps of new episodes, as `Collector.episodes` does. The first also has what was acted on."""
+        self.load_weights(weights)
+        if params is not None:
+            params = params.to(self.env.device)
+        found = self.collector.episodes(counts, names, seed, params)
+        is_first = True
+        while True:
+            with own_logged() as logged:
+                following = next(found, None)
+            if following is None:
+                return
+            step, events = following
+            sent, reported = taken(step, with_logged(events, logged))
+            if is_first:
+                sent |= {"obs": step["obs"], "first": step["first"]}
+                is_first = False
+            yield sent, reported
 
     def load_weights(self, weights: Weights) -> None:
         """Acts with these weights from now on. Those may be missing that have not changed."""
@@ -156,14 +175,36 @@ def taken(step: Step, events: Events) -> Taken:
     return sent, events._replace(own_returns=dict(events.own_returns), measures=dict(events.measures))
 
 
+@contextmanager
+def own_logged() -> Iterator[list[tuple[str, float]]]:
+    """Yields a list that then holds what is logged in the context, without what the process of the run has logged."""
+    others = take_logged()
+    own: list[tuple[str, float]] = []
+    yield own
+    own += take_logged()
+    for name, value in others:
+        log(name, value)
+
+
+def with_logged(events: Events, logged: Sequence[tuple[str, float]]) -> Events:
+    """Returns the events with what an agent has logged."""
+    if not logged:
+        return events
+    return events._replace(logged=[*logged, *events.logged])
+
+
 def answers(shards: Sequence[Shard], method: str, given: Sequence[Sequence[object]]) -> Iterator[list[object]]:
     """Calls a method of each shard with its own arguments. Yields lists of one result for each shard.
 
-    `advance` yields one list for each step, as soon as it is taken, and other methods one list.
+    `advance` yields one list for each step, as soon as it is taken, and other methods one list. So does `episodes`,
+    with None for shards that have ended, and None for all in a last list.
     """
     results = [getattr(shard, method)(*arguments) for shard, arguments in zip(shards, given, strict=True)]
     if method == "advance":
         yield from map(list, zip(*results, strict=True))
+    elif method == "episodes":
+        yield from map(list, zip_longest(*results))
+        yield [None] * len(shards)
     else:
         yield results
 
@@ -263,9 +304,28 @@ class ShardedEnv(nn.Module):
         starts = range(0, self.spec.num_envs, self.block)
         return [rows_of(tree, slice(start, start + self.block)) for start in starts]
 
-    def step(self) -> tuple[Step, Events]:
-        """Returns the next step of all shards, joined, without what was acted on."""
-        steps, events = zip(*cast(list[Taken], self.result()), strict=True)
+    def results(self) -> Iterator[list[object]]:
+        """Yields the results of `episodes`, one for each shard: None for those that have ended, until all have.
+
+        Raises RunError if a worker has failed.
+        """
+        running = [*self.groups]
+        while running:
+            found: list[object] = []
+            for group in self.groups:
+                own: list[object] = [None] * len(group.shards)
+                if group in running:
+                    with self._ended_on_failure(group):
+                        own = group.result()
+                    if all(result is None for result in own):
+                        running.remove(group)
+                found += own
+            if running:
+                yield found
+
+    def step(self, found: Sequence[object]) -> tuple[Step, Events]:
+        """Returns the steps of all shards, joined, without what was acted on. found: a Taken of each shard."""
+        steps, events = zip(*cast(Sequence[Taken], found), strict=True)
         step: Step = on(self.device, joined(steps))
         if all(one["next_obs"] is one["following"] for one in steps):
             step["next_obs"] = step["following"]  # one object, as buffers store it only once then
@@ -390,14 +450,55 @@ class ShardedCollector(Collector):
         try:
             if meanwhile is not None:
                 meanwhile()
-            return [self._next() for _ in range(count)]
+            return [self._joined(self.env.result()) for _ in range(count)]
         except BaseException:
             self.env.close(terminate=True)
             raise
 
-    def _next(self) -> tuple[Step, Events]:
-        """Returns the next step of all shards, with what was acted on."""
-        result, events = self.env.step()
+    def episodes(
+        self, counts: Sequence[int], names: Mapping[int, str], seed: int, params: Tensor | None = None
+    ) -> Iterator[tuple[Step, Events]]:
+        """Yields the steps of new episodes as a Collector does, from one request to all shards.
+
+        A shard takes no step after its own episodes have ended. Its rows are then masked, and `idle`.
+        """
+        num_shards, block = self.env.num_shards, self.env.block
+        blocks = [range(first, first + block) for first in range(0, len(counts), block)]
+        own_names = [{row: names[slot] for row, slot in enumerate(slots) if slot in names} for slots in blocks]
+        own_counts = [[counts[slot] for slot in slots] for slots in blocks]
+        own_params: list[Tensor | None] = [params] * num_shards
+        if params is not None and len(params) > 1:
+            own_params = [*self.env.split(params)]
+        weights = [self._changed()] * num_shards
+        self.env.call("episodes", weights, own_counts, own_names, [seed] * num_shards, own_params)
+        try:
+            for found in self.env.results():
+                yield self._joined(self._padded(cast(list[Taken | None], found)))
+        except BaseException:  # the next call would receive the steps that were left
+            self.env.close(terminate=True)
+            raise
+
+    def _padded(self, found: Sequence[Taken | None]) -> list[Taken]:
+        """Returns the steps of all shards, with masked ones for the shards that took none."""
+        like = next(one[0] for one in found if one is not None)
+        none, every = torch.zeros_like(like["truncated"]), torch.ones_like(like["truncated"])
+        before: list[Step] = self.env.split(on(none, {"obs": self.obs, "first": self.carry["first"]}))
+        taken_or_not: list[Taken] = []
+        for one, acted_on in zip(found, before, strict=True):
+            if one is not None:
+                step, events = one
+                taken_or_not.append((step | {"idle": none}, events))
+                continue
+            step = {name: mapped(torch.zeros_like, value) for name, value in like.items()}
+            step |= {"following": acted_on["obs"], "next_obs": acted_on["obs"], "truncated": every, "idle": every}
+            if "obs" in like:
+                step |= acted_on
+            taken_or_not.append((step, None))
+        return taken_or_not
+
+    def _joined(self, found: Sequence[object]) -> tuple[Step, Events]:
+        """Returns a step of all shards, with what was acted on. found: a Taken of each shard."""
+        result, events = self.env.step(found)
         self.clock.lap("env")
         step = {"obs": self.obs, "action": result["action"], "first": self.carry["first"], **result}
         self.obs = result["following"]
