@@ -41,6 +41,8 @@ CASES = {
     "dqn": ["algo=dqn", "env=CartPole", *OFF_POLICY],
     "td3": ["algo=td3", "env=Pendulum", *OFF_POLICY],
     "cem": ["algo=cem", "env=CartPole", "env.normalize=obs", "algo.elite_fraction=0.5", *POPULATION],
+    "vpg": ["algo=vpg", "env=CartPole", "env.normalize=both", "algo.loop.min_steps=128"],
+    "maml": ["algo=maml", "env=PointGoal", "env.max_episode_steps=10", "algo.loop.episodes=3"],
     "openai_es": ["algo=openai_es", "env=Pendulum", "env.max_episode_steps=20", *POPULATION],
 }
 NONE = ["cluster=none"]

@@ -148,7 +148,7 @@ def test_maml_collects_equally_many_complete_episodes_per_task(build: Build) -> 
         return found | {"terminated": over, "truncated": torch.zeros_like(over)}, events
 
     loop.env.step = step
-    rollout = collect_episodes(lambda: loop.collect(policy=Ends())[0], loop.spec, 2)
+    rollout = collect_episodes(loop.collect_episodes([2] * 3, {}, Ends()), loop.spec, 2)
     assert rollout["weight"].sum(0).tolist() == [4, 6, 8] and len(rollout["weight"]) == 8
     assert (rollout["terminated"] * rollout["weight"]).sum(0).tolist() == [2, 2, 2]
     assert rollout["first"][:, 0].tolist() == [True, False] * 4

@@ -37,15 +37,21 @@ class Counters(Group):
         assert not self.closed
         self._live()
         self.log.append(method)
-        for _ in range(given[0][0] if method == "advance" else 1):
+        steps = 1
+        if method in ("advance", "episodes"):
+            steps = next(word for word in given[0] if isinstance(word, int))
+        for _ in range(steps):
             for shard, words in enumerate(given):
                 if method == "load_state":
                     (self.sums[shard],) = words
-                elif method in ("advance", "load_weights"):
-                    self.weights[shard] = words[-1].get("weight", self.weights[shard])
-                if method == "advance":
+                elif method in ("advance", "episodes", "load_weights"):
+                    weights = next(word for word in words if isinstance(word, dict))
+                    self.weights[shard] = weights.get("weight", self.weights[shard])
+                if method in ("advance", "episodes"):
                     self.sums[shard] += self.weights[shard]
             self.results.append([*self.sums])
+        if method == "episodes":
+            self.results.append([None, None])
 
     def result(self) -> list[Any]:
         assert not self.closed
@@ -63,26 +69,32 @@ class Counters(Group):
                 raise LostError(0, "gone")
 
 
-def sums(lost: list[int], state_every: int = 3) -> tuple[list[Any], Repeating]:
+def sums(lost: list[int], state_every: int = 3, method: str = "advance") -> tuple[list[Any], Repeating]:
     group = Repeating(Counters(lost), lambda: Counters(lost), state_every)
     found = []
     for count, weights in [(2, {"weight": 1}), (2, {}), (1, {"weight": 5}), (4, {}), (1, {})]:
-        group.call("advance", [[count, weights]] * 2)
+        group.call(method, [[count, weights] if method == "advance" else [weights, count]] * 2)
         found += [group.result() for _ in range(count)]
+        if method == "episodes":
+            assert group.result() == [None, None]
     return found, group
 
 
+@pytest.mark.parametrize("method", ["advance", "episodes"])
 @pytest.mark.parametrize("state_every", [1, 3, 100])
-def test_a_successor_repeats_only_what_is_missing(state_every: int) -> None:
-    expected, alone = sums([], state_every)
+def test_a_successor_repeats_only_what_is_missing(state_every: int, method: str) -> None:
+    expected, alone = sums([], state_every, method)
     assert expected == [[x, x] for x in (1, 2, 3, 4, 9, 14, 19, 24, 29, 34)] and not alone.notices
     for first in range(25):
         for again in (0, 3, 9):
-            found, group = sums([first, again], state_every)
+            found, group = sums([first, again], state_every, method)
             assert found == expected and len(group.notices) <= 2
 
 
 def test_calls_before_the_last_kept_state_are_forgotten() -> None:
+    _, group = sums([], method="episodes")
+    assert [call.method for call in group.calls] == ["episodes", "episodes", "state"]
+    assert group.weights == {"weight": 5} and group.states == [9, 9]
     _, group = sums([])
     assert [call.method for call in group.calls] == ["advance"] and group.states == [29, 29]
     assert group.weights == {"weight": 5}

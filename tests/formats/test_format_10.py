@@ -33,6 +33,12 @@ def test_shards_of_format_9_exchange_steps_one_by_one(loop: str) -> None:
     assert values["algo"]["loop"] == {"name": loop, "shards": 2, "shard_steps": None}
 
 
+@pytest.mark.parametrize(("loop", "beside"), [("evolution", "episodes"), ("episodes", "lag"), ("meta", "new_tasks")])
+def test_loops_of_whole_episodes_of_format_9_have_no_shards(loop: str, beside: str) -> None:
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"loop": {"name": loop, beside: 1}}})[0]
+    assert values["algo"]["loop"].pop("shards", "missing") is None
+
+
 def test_environments_of_format_9_do_not_know_their_index() -> None:
     values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
     assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}

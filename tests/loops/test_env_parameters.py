@@ -15,9 +15,15 @@ SCHEDULE = {"gravity": {"by": "steps", "values": [10 - step / 100 for step in ST
 POINT = {"env.id": "rlrun/PointGoal-v0", "env.num_envs": 3, "env.max_episode_steps": 5}
 
 
-@pytest.mark.parametrize("algo", ["dqn", "ppo", "vpg", "cem"])
-def test_environments_follow_their_schedule_in_every_loop(algo: str, build: Build) -> None:
-    loop: Any = build(toy(algo, **{"env.schedule": SCHEDULE}))
+@pytest.mark.parametrize(
+    ("algo", "changes"),
+    [
+        *((algo, {}) for algo in ("dqn", "ppo", "vpg", "cem", "maml")),
+        *((algo, {"algo.loop.shards": 2}) for algo in ("vpg", "cem", "maml")),
+    ],
+)
+def test_environments_follow_their_schedule_in_every_loop(algo: str, changes: dict[str, int], build: Build) -> None:
+    loop: Any = build(toy(algo, **{"env.schedule": SCHEDULE}, **changes))
     given: list[dict[str, float]] = []
     plain = loop.env.set_parameters
     loop.env.set_parameters = lambda values: given.append(values) or plain(values)

@@ -10,6 +10,7 @@ import torch
 from toys import equal, put, toy, train, weights
 
 from rlrun.core.collector import Collector
+from rlrun.errors import RunError
 from rlrun.loops.generation import Rounds
 from rlrun.loops.rounds import numbers_of_round
 from rlrun.testing import load, save
@@ -23,7 +24,7 @@ def local(workers: int) -> dict[str, Any]:
     return {"cluster": {"name": "local", "workers": workers, "on_lost": "fail", "state_every": 100}}
 
 
-@pytest.mark.parametrize(("algo", "workers"), [("cem", 4), ("openai_es", 1)])
+@pytest.mark.parametrize(("algo", "workers"), [("cem", 2), ("vpg", 1), ("maml", 1)])
 def test_shards_of_whole_episodes_in_workers_equal_those_in_the_run_and_resume_each_other(
     algo: str, workers: int, build: Build, tmp_path: Path
 ) -> None:
@@ -38,13 +39,57 @@ def test_shards_of_whole_episodes_in_workers_equal_those_in_the_run_and_resume_e
     assert digests[0] == digests[1]
 
 
-@pytest.mark.parametrize("algo", ["cem", "openai_es"])
+@pytest.mark.parametrize("algo", ["cem", "vpg"])
 def test_the_number_of_shards_and_of_environments_changes_nothing_in_what_is_learned(algo: str, build: Build) -> None:
     learned = []
     for shards, num_envs in ((1, 1), (2, 4), (3, 3)):
         changes = {"algo.loop.shards": shards, "env.num_envs": num_envs, "env.normalize.kind": "none"}
         learned.append(weights(train(build(toy(algo, **changes)), 2)))
     assert all(equal(learned[0], other) for other in learned[1:])
+
+
+def test_shards_learn_from_the_episodes_of_a_run_without_shards(build: Build) -> None:
+    values = toy("vpg", **{"env.num_envs": 4})
+    plain, sharded = (train(build(put(values, {"algo.loop.shards": shards})), 3) for shards in (None, 2))
+    assert equal(weights(plain), weights(sharded))
+
+
+def test_one_shard_of_tasks_equals_a_run_without_shards(build: Build) -> None:
+    values = toy("maml", **NORMALIZED)
+    plain, sharded = build(values), build(put(values, {"algo.loop.shards": 1}))
+    for _ in range(3):
+        assert equal(plain.tick(), sharded.tick())
+    assert plain.steps == sharded.steps and equal(weights(plain), weights(sharded))
+
+
+def test_shards_have_the_tasks_of_a_run_without_shards(build: Build) -> None:
+    tasks = {"env.id": "rlrun/Counter-v0", "env.kwargs": {}, "env.task_kwargs": {"length": [3, 9]}}
+    plain, sharded = (
+        train(build(toy("maml", **tasks, **{"env.num_envs": 4, "algo.loop.shards": shards})), 2) for shards in (None, 2)
+    )
+    found = [task for shard in sharded.env.groups[0].instances for task in shard.env.tasks.current()]
+    assert found == plain.env.tasks.current() and plain.env.tasks.number == 1
+
+
+def test_shards_adapt_to_their_own_tasks(build: Build) -> None:
+    """Every environment acts with its own parameters, which are those that the run has adapted."""
+    loop = build(toy("maml", **FOUR))
+    given: list[Any] = []
+    call, adapt = loop.env.call, loop.agent.adapt_policy
+    adapted: list[Any] = []
+    loop.env.call = lambda method, *columns: given.append((method, columns)) or call(method, *columns)
+    loop.agent.adapt_policy = lambda *words: adapted.append(adapt(*words)) or adapted[-1]
+    before = loop.agent.weights.detach().clone()
+    loop.tick()
+    params = [columns[-1] for method, columns in given if method == "episodes"]
+    assert len(params) == 2 and all(equal(one, before[None]) for one in params[0]), "which may be sent again"
+    assert equal(torch.cat(params[1]), adapted[0].params) and len(adapted[0].params) == 4
+
+
+def test_policies_with_other_state_than_parameters_are_refused(build: Build) -> None:
+    loop = build(toy("maml", **FOUR))
+    with pytest.raises(RunError, match="other state than parameters"):
+        next(loop.collect_episodes([1] * 4, {}, SimpleNamespace(act=None)))
 
 
 def test_a_round_is_one_request_and_counts_the_steps_that_were_taken(build: Build) -> None:

@@ -22,7 +22,7 @@ from rlrun.types import Context
 TO_0 = {"linear": {"end": 0.0}}
 Build = Callable[..., Any]
 GAE = {"name": "gae", "gae_lambda": 0.9}
-EPISODES = {"name": "episodes", "min_steps": 100, "min_rollouts": None, "lag": 0}
+EPISODES = {"name": "episodes", "min_steps": 100, "min_rollouts": None, "lag": 0, "shards": None}
 PPO = {"name": "ppo", "loop": EPISODES, "clip_range": 0.2, "learning_rate": 1e-3, "advantage": GAE}
 
 

@@ -99,17 +99,14 @@ class Collector:
         return step, events
 
     def episodes(
-        self, counts: Sequence[int], names: Mapping[int, str], seed: int, params: Tensor | None = None
+        self, counts: Sequence[int], names: Mapping[int, str], seed: int, policy: Acts | None = None
     ) -> Iterator[tuple[Step, Events]]:
         """Starts new episodes, and yields steps of every environment until enough episodes have ended.
 
         counts: for each environment, the number of episodes that must end. An episode whose last step is masked does
-        not count. names, seed: as in `start`, for all environments; without names, all are reset. params: as in
-        MemberPolicy; None: the agent acts.
+        not count. names, seed: as in `start`, for all environments; without names, all are reset. policy: acts instead
+        of the agent.
         """
-        policy: Acts = self.agent
-        if params is not None:
-            policy = MemberPolicy(self.agent, params)
         if names:
             self.start(names, seed)
         else:
@@ -119,7 +116,7 @@ class Collector:
         while (remaining > 0).any():
             waited += 1
             check_ends(waited, self.env.spec)
-            step, events = self.advance(policy)
+            step, events = self.advance(policy or self.agent)
             ended = ((step["terminated"] | step["truncated"]) & (step["weight"] > 0)).cpu()
             if (ended & (remaining > 0)).any():
                 waited = 0

@@ -139,16 +139,17 @@ class Loop(Requires, Module):
         return steps
 
     def collect_episodes(
-        self, counts: Sequence[int], names: Mapping[int, str], params: Tensor | None = None
+        self, counts: Sequence[int], names: Mapping[int, str], policy: Acts | None = None
     ) -> Iterator[Step]:
         """Starts new episodes and yields the steps to learn from, until enough episodes have ended.
 
         counts: for each environment, the number of episodes that must end. names: as in `start`, for all environments;
-        without names, all are reset. params: parameters [num_envs, P] or [1, P] to act with. With shards, one request
-        brings all steps of a shard, which waits when its episodes have ended; its rows are masked from then on.
+        without names, all are reset. policy: acts instead of the agent. With shards, one request brings all steps of a
+        shard, which waits when its episodes have ended; its rows are masked from then on.
         """
-        for step, events in self.collector.episodes(counts, names, self.seed, params):
+        for step, events in self.collector.episodes(counts, names, self.seed, policy):
             counted = self.count(step, events)
+            self.clock.lap("env")
             yield {name: value for name, value in counted.items() if name != "idle"}
 
     def count(self, step: Step, events: Events) -> Step:

@@ -28,6 +28,7 @@ class Stream(nn.Module):
     def __init__(self, seed: int, name: str, device: torch.device | str = "cpu"):
         super().__init__()
         self.name, self.generator = name, torch.Generator(device)
+        self.name_in_all_shards = name  # `name` may be that of a shard
         self.device = self.generator.device
         self.seed = seed
         self.generator.manual_seed(seed_for(seed, name))
@@ -62,9 +63,11 @@ class Stream(nn.Module):
     def split(self, row: int, name: str) -> None:
         """Gives this row of every sample its own generator, seeded by `name`, until `join` is called.
 
+        In all shards it is the same.
+
         Every row of a sample must have been split before the sample is drawn.
         """
-        seed = seed_for(self.seed, f"{self.name} {name}")
+        seed = seed_for(self.seed, f"{self.name_in_all_shards} {name}")
         self.rows[row] = torch.Generator(self.device).manual_seed(seed)
 
     def join(self) -> None:

@@ -45,6 +45,8 @@ class FormatChange:
 FIRST = 5  # the earliest format that this version reads
 WITH_SHARDS = ("onpolicy", "demonstrations", "offpolicy", "hybrid")  # loops with algo.loop.shards, since format 9
 OF_ROLLOUTS = ("onpolicy", "demonstrations", "episodes")  # loops with algo.loop.dtypes, since format 10
+# loops of whole episodes with algo.loop.shards, since format 10, and a key of each
+OF_EPISODES = (("evolution", "episodes"), ("episodes", "lag"), ("meta", "new_tasks"))
 AGENTS = ("", "particle.")  # prefixes of the keys of an on-policy agent
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[FormatChange, ...] = (
@@ -75,7 +77,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.eval_sampled", 0.0, beside="eval_every"),
             Added("trainer.eval_beside", False, beside="eval_every"),
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
-            Added("algo.loop.shards", None, "episodes", "evolution"),
+            *(Added("algo.loop.shards", None, beside, loop) for loop, beside in OF_EPISODES),
             *(Added("algo.loop.shard_steps", None, "shards", loop) for loop in ("offpolicy", "hybrid")),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),

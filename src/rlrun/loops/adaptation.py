@@ -1,6 +1,6 @@
 """Meta-RL: in a new task, an agent explores for a few episodes, adapts its policy to them, and acts with the result."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -8,7 +8,7 @@ import torch
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
 from rlrun.core.clock import Clock
-from rlrun.core.collector import Acts, Collector, check_ends
+from rlrun.core.collector import Acts, Collector
 from rlrun.core.random import reseeded
 from rlrun.types import Batch, Spec, Step
 
@@ -29,25 +29,19 @@ class MetaAgent(Protocol):
         """
 
 
-def collect_episodes(advance: Callable[[], Step], spec: Spec, count: int) -> Batch:
-    """Collects `count` whole episodes of every environment, [time, env, ...].
+def collect_episodes(steps: Iterable[Step], spec: Spec, count: int) -> Batch:
+    """Returns a rollout of `count` whole episodes of every environment, [time, env, ...].
 
-    advance: takes one step in every environment; all have just begun new episodes. An environment that has finished its
-    episodes keeps stepping, with weight 0, until all have finished.
+    steps: of new episodes in every environment. One that has finished its episodes keeps stepping, with weight 0, until
+    all have finished.
     """
     rollout = Rollout(spec)
     remaining = torch.full((spec.num_envs,), count)  # episodes that have not ended, on the host
-    waited = 0  # timesteps since one of these episodes has ended
-    while remaining.any():
-        waited += 1
-        check_ends(waited, spec)
-        step = advance()
+    for step in steps:
         weight = step["weight"] * (remaining > 0).to(step["weight"])
         rollout.add(step | {"weight": weight})
         ended = ((step["terminated"] | step["truncated"]) & (weight > 0)).cpu()
         remaining -= ended.long()
-        if ended.any():
-            waited = 0
     return rollout.batch()
 
 
@@ -56,6 +50,7 @@ def adapted_policy(agent: MetaAgent, addons: Addons, env: Any) -> Acts:
     with reseeded(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()
         collector = Collector(agent, addons, env, Clock())  # type: ignore[arg-type]
-        collector.begin()
-        rollout = collect_episodes(lambda: collector.advance(policy)[0], env.spec, agent.exploration_episodes)
+        count = agent.exploration_episodes
+        found = collector.episodes([count] * env.spec.num_envs, {}, 0, policy)
+        rollout = collect_episodes((step for step, _ in found), env.spec, count)
     return agent.adapt_policy(policy, addons.relabel(rollout))

@@ -11,7 +11,7 @@ from rlrun.buffers.rollout import Rollout
 from rlrun.errors import ConfigError
 from rlrun.loops.episode_spans import by_episode
 from rlrun.loops.onpolicy import OnPolicy
-from rlrun.loops.whole_episodes import whole_episodes
+from rlrun.loops.whole_episodes import episodes_in_rounds, whole_episodes
 from rlrun.settings import NonNegativeInt, PositiveInt, Scheduled, Size, config, register
 from rlrun.types import Batch
 
@@ -25,6 +25,7 @@ class Episodes(OnPolicy):
         min_steps: Scheduled[PositiveInt] | None
         min_rollouts: Scheduled[Size] | None
         lag: NonNegativeInt
+        shards: PositiveInt | None
         dtypes: dict[Literal["obs"], FloatType]
 
     def __init__(self, *args: Any):
@@ -45,7 +46,11 @@ class Episodes(OnPolicy):
         meanwhile: is not called; what it would do follows.
         """
         rollout = Rollout(self.spec, self.cfg.dtypes)
-        episodes = whole_episodes(self, rollout, str(self.updates + len(self.waiting)), self.enough)
+        name = str(self.updates + len(self.waiting))
+        if self.cfg.shards is None:
+            episodes = whole_episodes(self, rollout, name, self.enough)
+        else:
+            episodes = episodes_in_rounds(self, rollout, name, self.enough, self.cfg.shards)
         self.set_parameters()
         return by_episode(rollout.batch(), episodes)
 

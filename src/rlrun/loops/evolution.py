@@ -65,7 +65,7 @@ class Evolution(Loop):
         """Collects the next trial of every environment. params: of all members, [members, P]."""
         names = {slot: f"{self.updates}.{number}" for slot, number in enumerate(rounds.begin_round())}
         counts = [int(job >= 0) for job in rounds.jobs]
-        for step in self.collect_episodes(counts, names, params[rounds.members]):
+        for step in self.collect_episodes(counts, names, MemberPolicy(self.agent, params[rounds.members])):
             rounds.add(step)
         self.set_parameters()
 

@@ -7,7 +7,7 @@ from rlrun.core.collector import Acts
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent, collect_episodes
-from rlrun.settings import Around, Size, config, register
+from rlrun.settings import Around, PositiveInt, Size, config, register
 from rlrun.types import Batch, MetaBatch, Metrics, Step
 
 
@@ -22,6 +22,7 @@ class Meta(Loop):
         episodes: Size
         new_tasks: bool
         test_tasks: Size | None
+        shards: PositiveInt | None
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -57,10 +58,13 @@ class Meta(Loop):
     def collect_rollout(self, policy: Acts, count: int) -> Batch:
         """Returns a rollout of `count` episodes in every environment. The environments are reset first."""
 
-        def advance() -> Step:
-            (step,) = self.collect(policy=policy)
-            self.set_parameters()
-            return step
+        def steps() -> Iterator[Step]:
+            for step in self.collect_episodes([count] * self.spec.num_envs, {}, policy):
+                if self.cfg.shards is None:  # shards take no other call until the last step is there
+                    self.set_parameters()
+                yield step
 
-        self.begin()
-        return self.relabel(collect_episodes(advance, self.spec, count))
+        self.set_parameters()
+        rollout = collect_episodes(steps(), self.spec, count)
+        self.set_parameters()
+        return self.relabel(rollout)

@@ -12,6 +12,7 @@ from rlrun.buffers.rollout import Rollout
 from rlrun.core.collector import Acts, check_ends
 from rlrun.core.loop import Loop
 from rlrun.loops.episode_spans import EpisodeSpan
+from rlrun.loops.rounds import numbers_of_round
 
 Enough = Callable[[int, int], bool]
 """Returns whether a number of transitions in a number of episodes is enough."""
@@ -46,6 +47,30 @@ def whole_episodes(
             if not enough(transitions(episodes), len(episodes)):
                 start(loop, name, free, episodes, time)
     loop.join()
+    return kept
+
+
+def episodes_in_rounds(loop: Loop, rollout: Rollout, name: str, enough: Enough, shards: int) -> list[EpisodeSpan]:
+    """Collects new episodes as `whole_episodes` does, in rounds of one episode per environment."""
+    time = 0
+    episodes: list[EpisodeSpan] = []
+    kept: list[EpisodeSpan] = []
+    num_envs = loop.spec.num_envs
+    while not kept:
+        numbers = numbers_of_round(len(episodes), num_envs, shards)
+        by_number = sorted(range(num_envs), key=numbers.__getitem__)
+        running = [EpisodeSpan(slot, time, time) for slot in by_number]
+        episodes += running
+        names = {slot: f"{name}.{number}" for slot, number in enumerate(numbers)}
+        for step in loop.collect_episodes([1] * num_envs, names):
+            rollout.add(step)
+            time += 1
+            ended = (step["terminated"] | step["truncated"]).tolist()
+            for episode in running:
+                if not episode.done:
+                    episode.end = time
+                    episode.done = ended[episode.slot]
+        kept = complete(episodes, enough)
     return kept
 
 

@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 from rlrun.core.agent import Agent
+from rlrun.core.collector import MemberPolicy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.baselines import linear_baseline
@@ -33,21 +34,22 @@ from rlrun.settings import Discounted, PositiveFloat, PositiveInt, Scheduled, Si
 from rlrun.types import Batch, Context, MetaBatch, Metrics, Obs, Spec
 
 
-class TaskPolicy:
+class TaskPolicy(MemberPolicy):
     """A policy with weights [tasks, P], or [1, P] for all tasks.
 
     Once it has been adapted, it can neither act nor be adapted: both raise RuntimeError, because the caller should use
     the adapted policy or a new one.
     """
 
+    agent: "MAML"
+
     def __init__(self, agent: "MAML", params: Tensor):
-        self.agent = agent
-        self.params = params
+        super().__init__(agent, params)
         self.was_adapted = False
 
     def act(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         self._check_unadapted()
-        return self.agent.act(obs, carry, explore, self.params)
+        return super().act(obs, carry, explore)
 
     def adapted_to(self, explored: Batch) -> "TaskPolicy":
         """Returns a policy with the weights after one inner step per task on rows with advantages."""

@@ -84,7 +84,7 @@ class Repeating(Group):
             except LostError as error:
                 self._replace(error)
         self.num_received += 1
-        if self.method == "episodes":
+        if self.method == "episodes" and any(result is not None for result in found):
             self.num_steps += 1
         self.losses = 0
         return found

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
-from rlrun.core.collector import Acts, Collector
+from rlrun.core.collector import Acts, Collector, MemberPolicy
 from rlrun.core.logged import log, take_logged
 from rlrun.core.random import streams_of
 from rlrun.envs.stepping.slot import EnvError
@@ -111,11 +111,15 @@ class Shard:
     def episodes(
         self, weights: Weights, counts: Sequence[int], names: Mapping[int, str], seed: int, params: Tensor | None
     ) -> Iterator[Taken]:
-        """Yields the steps of new episodes, as `Collector.episodes` does. The first also has what was acted on."""
+        """Yields the steps of new episodes, as `Collector.episodes` does. The first also has what was acted on.
+
+        params: as in MemberPolicy; None: the agent acts.
+        """
         self.load_weights(weights)
+        policy: Acts = self.agent
         if params is not None:
-            params = params.to(self.env.device)
-        found = self.collector.episodes(counts, names, seed, params)
+            policy = MemberPolicy(self.agent, params.to(self.env.device))
+        found = self.collector.episodes(counts, names, seed, policy)
         is_first = True
         while True:
             with own_logged() as logged:
@@ -142,6 +146,10 @@ class Shard:
     def set_parameters(self, parameters: dict[str, float]) -> None:
         """Sets attributes of the environments, as `VectorEnv.set_parameters` does."""
         self.env.set_parameters(parameters)
+
+    def draw_tasks(self) -> None:
+        """Draws new tasks for the environments, as `VectorEnv.draw_tasks` does."""
+        self.env.draw_tasks()
 
     def status(self) -> Status:
         """Returns what the trainer asks of the environments."""
@@ -364,6 +372,10 @@ class ShardedEnv(nn.Module):
         """Sets attributes of every environment, by name, when its next episode begins."""
         self.each("set_parameters", [parameters] * self.num_shards)
 
+    def draw_tasks(self) -> None:
+        """Gives every environment a new task, as `VectorEnv.draw_tasks` does. A reset must follow."""
+        self.each("draw_tasks")
+
     def pending_episodes(self) -> list[Episode]:
         """Returns ended episodes that no step has reported: always none."""
         return []
@@ -456,12 +468,17 @@ class ShardedCollector(Collector):
             raise
 
     def episodes(
-        self, counts: Sequence[int], names: Mapping[int, str], seed: int, params: Tensor | None = None
+        self, counts: Sequence[int], names: Mapping[int, str], seed: int, policy: Acts | None = None
     ) -> Iterator[tuple[Step, Events]]:
         """Yields the steps of new episodes as a Collector does, from one request to all shards.
 
         A shard takes no step after its own episodes have ended. Its rows are then masked, and `idle`.
         """
+        params: Tensor | None = None
+        if isinstance(policy, MemberPolicy):
+            params = policy.params.detach().clone()  # which may be sent again, after an update
+        elif policy is not None:
+            raise RunError("algo.loop.shards: is not supported by a policy that has other state than parameters")
         num_shards, block = self.env.num_shards, self.env.block
         blocks = [range(first, first + block) for first in range(0, len(counts), block)]
         own_names = [{row: names[slot] for row, slot in enumerate(slots) if slot in names} for slots in blocks]
