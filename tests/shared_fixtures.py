@@ -15,7 +15,7 @@ import torch
 import toys
 from fake_slurm import HOME, FakeSlurm
 from forks import forked
-from toys import NOT_NORMALIZED
+from toys import NO_RAY, NOT_NORMALIZED
 
 from rlrun.config.compose import Composer
 from rlrun.config.schema import run_config
@@ -137,6 +137,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
     def one(id: str, num_envs: int = 1, seed: int = 0, **given: Any) -> VectorEnv:
         base: Values = {
             "backend": "sync",
+            "ray": NO_RAY,
             "kwargs": {},
             "task_kwargs": {},
             "index_kwarg": None,

@@ -14,14 +14,15 @@ NAMESPACE = "rlrun"
 CONNECT_S = 5.0  # within which a cluster must accept a connection
 
 
-def connected(address: str, section: str) -> ModuleType:
-    """Connects to a cluster and returns the module ray. section: of the config, `submit` or `cluster`.
+def connected(address: str, key: str, choice: str) -> ModuleType:
+    """Connects to a cluster, unless this process is connected to one, and returns the module ray.
 
+    key: of the address in the config, like `cluster.address`. choice: the setting that needs Ray, like `cluster=ray`.
     Raises ConfigError if Ray is not installed, or if there is no such cluster.
     """
-    check_extra("ray", f"{section}=ray")
+    check_extra("ray", choice)
     if fault := unanswered(address):
-        raise ConfigError(f"{section}.address={address}: {fault}; `ray start --head` starts a cluster on this machine")
+        raise ConfigError(f"{key}={address}: {fault}; `ray start --head` starts a cluster on this machine")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
@@ -29,12 +30,16 @@ def connected(address: str, section: str) -> ModuleType:
     nowhere.mkdir(parents=True, exist_ok=True)
     try:
         with contextlib.chdir(nowhere):  # Ray's workers search this folder for modules before any other
-            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
+            ray.init(
+                address=address,
+                namespace=NAMESPACE,
+                ignore_reinit_error=True,  # every evaluation connects
+                log_to_driver=False,
+                logging_level=ERROR,
+            )
     except Exception as error:  # Ray raises plain exceptions, too
         line = one_line(error).partition(". ")[0]
-        raise ConfigError(
-            f"{section}.address={address}: {line}; `ray start --head` starts a cluster on this machine"
-        ) from None
+        raise ConfigError(f"{key}={address}: {line}; `ray start --head` starts a cluster on this machine") from None
     return ray
 
 

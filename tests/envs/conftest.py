@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toys import NOT_NORMALIZED
+from toys import NO_RAY, NOT_NORMALIZED
 
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.stepping.vector import VectorEnv
@@ -12,6 +12,7 @@ from rlrun.envs.stepping.vector import VectorEnv
 def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
     base = {
         "backend": "sync",
+        "ray": NO_RAY,
         "kwargs": {},
         "task_kwargs": {},
         "index_kwarg": None,

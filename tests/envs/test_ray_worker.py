@@ -89,7 +89,7 @@ class StandIn:
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     found = StandIn()
-    monkeypatch.setattr(placement, "connected", lambda address, section: found)
+    monkeypatch.setattr(placement, "connected", lambda *_: found)
     yield found
 
 

@@ -39,9 +39,10 @@ def test_loops_of_whole_episodes_of_format_9_have_no_shards(loop: str, beside: s
     assert values["algo"]["loop"].pop("shards", "missing") is None
 
 
-def test_environments_of_format_9_do_not_know_their_index() -> None:
+def test_environments_of_format_9_do_not_know_their_index_nor_ray() -> None:
+    ray = {"address": "auto", "workers": None, "cpus": 1}
     values, _ = upgraded({"format": 9, "env": {"id": "A-v0", "task_kwargs": {}}})
-    assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None}}
+    assert values == {"env": {"id": "A-v0", "task_kwargs": {}, "index_kwarg": None, "ray": ray}}
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Ray(Scheduler):
         """Connects to the cluster. Raises ConfigError if Ray is not installed, or if there is no such cluster."""
         super().__init__()
         self.cfg = cfg
-        self._ray = connected(cfg.address, "submit")
+        self._ray = connected(cfg.address, "submit.address", "submit=ray")
 
     def start(self, commands: Sequence[Command]) -> str:
         for command in commands:

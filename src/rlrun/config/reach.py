@@ -16,6 +16,8 @@ from rlrun.imports import module_of
 
 CODE = "imports code"
 DATA = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary", "algo.buffer.save_to")
+ADDRESSES = ("cluster.address", "env.ray.address")  # of clusters of Ray
+OWN_CLUSTERS = ("auto", "local")  # addresses of clusters that the user has started, or that the run starts
 ARGUMENTS = ("env.kwargs", "env.eval_kwargs", "env.wrappers")  # sections that go to the code of an environment
 
 
@@ -52,6 +54,9 @@ def reaches(values: Mapping[str, Any]) -> Iterator[Reach]:
     for key in DATA:
         if lookup(key, tree) not in (ABSENT, None):
             yield Reach(key, lookup(key, tree), "reads or writes data sets")
+    for key in ADDRESSES:
+        if lookup(key, tree) not in (ABSENT, *OWN_CLUSTERS):
+            yield Reach(key, lookup(key, tree), "connects to a Ray cluster, which can run code in this process")
     chosen = values.get("logger") or {}
     own = registry.names("logger")  # a logger of a plug-in that is not loaded may send data too
     senders = [name for name in chosen if not (name in own and registry.lookup("logger", name).local)]

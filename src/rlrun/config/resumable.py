@@ -27,6 +27,7 @@ FREE = (
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
+    "env.ray.address", "env.ray.workers", "env.ray.cpus",
     CLUSTER,
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because a schedule says from which step on its values hold

@@ -5,11 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from rlrun.settings import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
+from rlrun.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
 
 OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
 PLAYGROUND = "playground/"  # prefix of the ids of MuJoCo Playground
-MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
+MOST_OBJECTS = 4096  # maximum number of environments with a backend of `SINGLE`
+SINGLE = ("sync", "async", "ray")  # backends that step single environments
 
 
 def _off(value: object) -> object:
@@ -36,12 +37,22 @@ class NormalizeConfig:
 
 
 @config
+class RayConfig:
+    """The section `env.ray`."""
+
+    address: Annotated[str, Field(min_length=1)]
+    workers: PositiveInt | None
+    cpus: NonNegativeFloat
+
+
+@config
 class EnvConfig:
     """The section `env`."""
 
     id: Annotated[str, AfterValidator(_id)]
     num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
-    backend: Literal["sync", "async", "native", "torch", "envpool", "jax"]
+    backend: Literal["sync", "async", "ray", "native", "torch", "envpool", "jax"]
+    ray: RayConfig
     kwargs: dict[str, object]
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
     index_kwarg: str | None  # of the kwargs, the one that is the index of each environment
@@ -60,7 +71,7 @@ class EnvConfig:
 
 def too_many(env: EnvConfig) -> list[str]:
     """Returns a fault if there are too many environments for a backend that has one object or process for each."""
-    if env.backend not in ("sync", "async") or env.num_envs <= MOST_OBJECTS:
+    if env.backend not in SINGLE or env.num_envs <= MOST_OBJECTS:
         return []
     line = f"env.num_envs={env.num_envs}: must be at most {MOST_OBJECTS} with env.backend={env.backend}"
     return [f"{line}; native, torch, envpool and jax allow more"]

@@ -26,7 +26,7 @@ from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role
 from rlrun.core.random import reseed_for_shard, seed_for, sequence
-from rlrun.envs.config import EnvConfig
+from rlrun.envs.config import SINGLE, EnvConfig
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.saving.verdicts import Verdict
@@ -103,6 +103,8 @@ def build_env(config: RunConfig, device: torch.device) -> VectorEnv | ShardedEnv
             raise ConfigError(f"cluster={place.registered}: runs shards, of which there are none; set algo.loop.shards")
         return VectorEnv.make(config.env, sequence(config.seed, "env"), device)
     setting, num_envs = f"algo.loop.shards={count}", config.env.num_envs
+    if config.env.backend == "ray":
+        raise ConfigError(f"env.backend=ray: {setting} steps the environments in its shards; set cluster=ray instead")
     if num_envs % count:
         raise ConfigError(f"{setting}: must divide env.num_envs={num_envs}")
     one = VectorEnv.make(dataclasses.replace(config.env, num_envs=1), sequence(config.seed, "env"), device)
@@ -298,7 +300,7 @@ def check_backend(backend: str, env: VectorEnv | ShardedEnv) -> None:
     possible = "sync"
     if isinstance(env, Accelerated):
         possible = "torch"
-    if env.pool is None and backend in ("sync", "async") and backend != possible:
+    if env.pool is None and backend in SINGLE and backend != possible:
         raise ConfigError(
             f"env.backend={backend}: {env.name} has no single environments, only a simulator for all; "
             f"set env.backend={possible}"
@@ -505,6 +507,8 @@ def eval_env_config(config: RunConfig, num_envs: int, masked: bool = True) -> En
     )
     if not masked:
         env = dataclasses.replace(env, action_mask=False)
-    if env.backend not in ("async", "jax"):  # async keeps its workers; environments in JAX have no other backend
+    if env.backend == "ray":  # the idle actors of training may have reserved all CPUs
+        env = dataclasses.replace(env, ray=dataclasses.replace(env.ray, cpus=0.0))
+    elif env.backend not in ("async", "jax"):  # async keeps its workers; environments in JAX have no other backend
         env = dataclasses.replace(env, backend="sync")
     return env

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.config.reach import reaches
+from rlrun.config.reach import ADDRESSES, reaches
 from rlrun.config.resumable import added_callbacks, folded
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config
@@ -15,7 +15,8 @@ from rlrun.run.untrusted import check_environment
 from rlrun.settings import registry
 from rlrun.telemetry.loggers import Loggers, stored_loggers
 
-FOLDERS = ("algo.buffer.save_to", "algo.buffer.supplementary")  # settings that name folders for demonstrations
+# settings that name folders for demonstrations, or the address of a cluster
+TYPED_AGAIN = ("algo.buffer.save_to", "algo.buffer.supplementary", *ADDRESSES)
 
 
 class Continued(NamedTuple):
@@ -45,7 +46,7 @@ def stored_parts(path: Path, typed_words: Mapping[str, object], step: int, typed
             logger.trust(path)
     else:
         check_environment(config.env, words)
-        check_folders(values, words)
+        check_typed(values | {"cluster": config.cluster}, {**words, **typed_words})
     return Continued(config, loggers, words, changes)
 
 
@@ -60,11 +61,8 @@ def check_callbacks(added: Iterable[Mapping[str, object]]) -> None:
         raise ConfigError(*faults)
 
 
-def check_folders(values: Mapping[str, object], typed: Mapping[str, object]) -> None:
-    """Raises ConfigError if a stored config names folders in which training writes or searches demonstrations.
-
-    Folders that the user typed too are allowed.
-    """
-    faults = [reach.line for reach in reaches(values) if reach.key in FOLDERS and reach.key not in typed]
+def check_typed(values: Mapping[str, object], typed: Mapping[str, object]) -> None:
+    """Raises ConfigError for the settings `TYPED_AGAIN` of a stored config, unless the user typed them too."""
+    faults = [reach.line for reach in reaches(values) if reach.key in TYPED_AGAIN and reach.key not in typed]
     if faults:
         raise ConfigError(*faults)

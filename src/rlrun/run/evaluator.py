@@ -85,7 +85,7 @@ class EvaluatorProcess:
         """Starts the process and waits until it has built its agent. Raises ConfigError if it cannot."""
         plugins = [typed_again(plugin) or plugin for plugin in config.plugins]
         env = config.env
-        if env.backend == "async":  # the process may start no others, and needs none: it cannot hang the run
+        if env.backend in ("async", "ray"):  # the process may start no others, and needs none: it cannot hang the run
             env = dataclasses.replace(env, backend="sync")
         config = dataclasses.replace(config, plugins=plugins, env=env)
         masked = MASK in getattr(loop.env.spec.obs, "spaces", ())

@@ -47,7 +47,7 @@ from rlrun.run.checkpointer import (
     rings,
     saves_replay,
 )
-from rlrun.run.continued import check_folders, stored_parts
+from rlrun.run.continued import check_typed, stored_parts
 from rlrun.run.data import check_stored_data, data_changes
 from rlrun.run.evaluator import Evaluator, EvaluatorProcess
 from rlrun.run.provenance import git_diff
@@ -174,7 +174,7 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> RunResult:
     run.write_start(values, [f"reset of {source}"])
     config = stored_config(run.path)
     check_environment(config.env, typed)
-    check_folders(values, typed)
+    check_typed(values, {**typed, **changes})
     check_stored_data(config, RunDir.meta_of(source_path).get("data"), "begin")
     return begin(config, run, open_store(config, run), stored_loggers(config.logger, changes, source_path))
 

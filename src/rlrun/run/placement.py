@@ -104,7 +104,7 @@ class RayActors(Workers):
     cfg: Config
 
     def begins(self, number: int) -> Callable[..., Group]:
-        return partial(RayWorker, ray=connected(self.cfg.address, "cluster"), cpus=self.cfg.cpus)
+        return partial(RayWorker, ray=connected(self.cfg.address, "cluster.address", "cluster=ray"), cpus=self.cfg.cpus)
 
 
 def ready(parts: Sequence[Sequence[int]], begin: Callable[[Sequence[int]], Group]) -> list[Group]:

@@ -73,6 +73,8 @@ def restored(
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
     with built_from(run_path):
         env_config = eval_config(config.env, words)
+        if env_config.backend == "ray":  # the results are the same without the cluster of the run
+            env_config = dataclasses.replace(env_config, backend="async")
         if in_this_process and env_config.backend == "async":
             env_config = dataclasses.replace(env_config, backend="sync")
         config = dataclasses.replace(config, env=env_config)

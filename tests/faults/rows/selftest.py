@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from saving_methods import saving_methods
-from toys import NOT_NORMALIZED, equal
+from toys import NO_RAY, NOT_NORMALIZED, equal
 
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.stepping.vector import VectorEnv
@@ -76,6 +76,7 @@ def goes_on(id: str) -> bool:
 def config(id: str) -> EnvConfig:
     given: dict[str, Any] = {
         "backend": "sync",
+        "ray": NO_RAY,
         "kwargs": {},
         "task_kwargs": {},
         "index_kwarg": None,

@@ -160,6 +160,12 @@ def needs(modules: list[tuple[str, str]], arguments: dict[str, object]) -> tuple
     return versions, files
 
 
+def other_versions(versions: Mapping[str, str]) -> list[str]:
+    """Returns `name old -> new` for each distribution whose version in this process is not that of `versions`."""
+    now = {name: _version(name) for name in versions}
+    return [f"{name} {version} -> {now[name]}" for name, version in versions.items() if now[name] != version]
+
+
 def _named_files(arguments: Mapping[str, object]) -> list[str]:
     """Returns the absolute paths of the files that arguments name."""
     named = [value for value in arguments.values() if isinstance(value, str) and os.path.isfile(value)]
@@ -215,8 +221,9 @@ def _path(about: str) -> Path:
 
 def _holds(verdict: Verdict) -> bool:
     """Returns whether the versions and files that a verdict depends on are unchanged."""
-    same_versions = all(_version(name) == version for name, version in verdict.versions.items())
-    return same_versions and all(_content(path) == content for path, content in verdict.files.items())
+    if other_versions(verdict.versions):
+        return False
+    return all(_content(path) == content for path, content in verdict.files.items())
 
 
 class Installation(NamedTuple):

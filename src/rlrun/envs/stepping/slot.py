@@ -1,4 +1,4 @@
-"""The outermost wrapper of each single environment in a batch; in a worker if `env.backend=async`."""
+"""The outermost wrapper of each single environment in a batch; in a worker or actor with `env.backend=async`, `ray`."""
 
 import copy
 import logging

@@ -33,6 +33,7 @@ from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.envs.stepping.pool import SyncPool, VectorPool
 from rlrun.envs.stepping.process import check_folder, unchanged
 from rlrun.envs.stepping.random_actions import sampled
+from rlrun.envs.stepping.ray_pool import RayPool
 from rlrun.envs.stepping.reports import Reports
 from rlrun.envs.stepping.returned import (
     BOOLS,
@@ -52,6 +53,7 @@ from rlrun.errors import ConfigError, RunError, reason
 from rlrun.images import rgb
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
+from rlrun.ray_connection import connected
 from rlrun.types import MASK, NOTHING, Episode, Events, Obs, Spec, Step
 
 RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
@@ -223,6 +225,9 @@ class VectorEnv(nn.Module):
             pool: VectorPool
             if cfg.backend == "async":
                 pool = AsyncPool(recipes, cfg.timeout_s)
+            elif cfg.backend == "ray":
+                ray = connected(cfg.ray.address, "env.ray.address", "env.backend=ray")
+                pool = RayPool(recipes, cfg.timeout_s, ray, cfg.ray, verdict.versions)
             else:
                 pool = SyncPool(recipes)
         try:
@@ -241,7 +246,7 @@ class VectorEnv(nn.Module):
             pool.close(terminate=True)
             raise
         made.tasks = tasks
-        made.goal_rewards = GoalRewards(one, cfg.backend == "async", cfg.timeout_s)
+        made.goal_rewards = GoalRewards(one, not isinstance(pool, SyncPool), cfg.timeout_s)
         made.spec = dataclasses.replace(
             made.spec, goal_rewards=made.goal_rewards, time_limit=one.time_limit, log_info=one.log_info
         )

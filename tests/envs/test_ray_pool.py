@@ -1,0 +1,239 @@
+"""Environments in actors of Ray, with a stand-in for Ray; the slow test uses the real one."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import equal, put, toy, train
+
+from rlrun.envs.config import RayConfig
+from rlrun.envs.saving import verdicts
+from rlrun.envs.stepping import ray_pool, vector
+from rlrun.envs.stepping.ray_pool import Server
+from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.errors import ConfigError, RunError
+from rlrun.run.assemble import eval_env_config
+from rlrun.testing import load, save
+
+Make = Callable[..., VectorEnv]
+Build = Callable[..., Any]
+RESTART = {"backend": "ray", "on_failure": "restart"}
+
+
+class RayError(Exception): ...
+
+
+class GetTimeoutError(RayError): ...
+
+
+class Method:
+    def __init__(self, actor: "Actor", name: str):
+        self.actor, self.name = actor, name
+
+    def remote(self, *given: Any) -> Any:
+        self.actor.names.append(self.name)
+        if self.actor.hangs:
+            return GetTimeoutError()
+        if not self.actor.lives:
+            return RayError("The actor died. It was killed.")
+        return getattr(self.actor.server, self.name)(*given)
+
+
+class Actor:
+    def __init__(self, server: Server):
+        self.server, self.lives, self.hangs = server, True, False
+        self.names: list[str] = []
+
+    def __getattr__(self, name: str) -> Method:
+        return Method(self, name)
+
+
+class StandIn:
+    """The calls of Ray that the pool needs, in one process."""
+
+    exceptions = SimpleNamespace(RayError=RayError, GetTimeoutError=GetTimeoutError)
+
+    def __init__(self) -> None:
+        self.actors: list[Actor] = []
+        self.options: dict[str, Any] = {}
+        self.limits: list[float] = []
+
+    def remote(self, cls: type[Server]) -> Any:
+        def options(**own: Any) -> Any:
+            self.options = own
+            return SimpleNamespace(remote=lambda: self._started(cls()))
+
+        return SimpleNamespace(options=options)
+
+    def _started(self, server: Server) -> Actor:
+        self.actors.append(Actor(server))
+        return self.actors[-1]
+
+    def get(self, answer: Any, timeout: float) -> Any:
+        self.limits.append(timeout)
+        if isinstance(answer, RayError):
+            raise answer
+        return answer
+
+    def kill(self, actor: Actor) -> None:
+        actor.lives = False
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    found = StandIn()
+    monkeypatch.setattr(vector, "connected", lambda *_: found)
+    yield found
+
+
+def workers(number: int | None) -> RayConfig:
+    return RayConfig(address="local", workers=number, cpus=0.5)
+
+
+def steps(env: VectorEnv, count: int) -> list[Any]:
+    return [env.step(torch.zeros(env.num_envs, dtype=torch.long)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+@pytest.mark.parametrize("number", [None, 2])
+def test_a_run_with_actors_equals_one_in_this_process_and_resumes_in_them(
+    algo: str, number: int | None, ray: StandIn, build: Build, tmp_path: Any
+) -> None:
+    values = toy(algo, **{"env.num_envs": 3})
+    there = put(values, {"env.backend": "ray", "env.ray.workers": number, "env.ray.cpus": 0.5})
+    one, other = train(build(values), 6), train(build(there), 6)
+    snapshot = save(other, tmp_path / "other")
+    assert save(one, tmp_path / "run").digest == snapshot.digest
+    resumed = build(there)
+    load(resumed, snapshot)
+    assert resumed.env.exactness == "exact"
+    assert save(train(one, 12), tmp_path / "run").digest == save(train(resumed, 12), tmp_path / "run").digest
+    assert len(ray.actors) == 2 * (number or 3)
+    assert ray.options == {"num_cpus": 0.5, "max_restarts": 0, "max_task_retries": 0}
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "rlrun/Counter-v0"])
+def test_environments_in_actors_save_and_restore_exactly(id: str, ray: StandIn, make: Make) -> None:
+    env, restored, here = make(id, 2, backend="ray"), make(id, 2, backend="ray"), make(id, 2)
+    for one in (env, here):
+        one.reset()
+        steps(one, 5)
+    restored.set_extra_state(env.get_extra_state())
+    for (step, events), (same, expected) in zip(steps(restored, 20), steps(here, 20), strict=True):
+        assert equal(step, same) and events.episodes == expected.episodes
+
+
+def test_all_calls_of_a_step_go_to_an_actor_in_one_message(ray: StandIn, make: Make) -> None:
+    env = make("CartPole-v1", 5, backend="ray", ray=workers(2), timeout_s=7.0)
+    env.reset()
+    before = [len(actor.names) for actor in ray.actors]
+    env.begin(torch.zeros(5, dtype=torch.long))
+    assert [len(actor.names) for actor in ray.actors] == [count + 1 for count in before], "begun in the background"
+    steps(env, 1)
+    assert [len(actor.names) for actor in ray.actors] == [count + 1 for count in before]
+    assert np.allclose(ray.limits[-2:], [21.0, 14.0], atol=1.0), "env.timeout_s for each environment"
+
+
+@pytest.mark.parametrize("loss", ["killed", "hung"])
+def test_restart_replaces_a_lost_actor_with_all_its_environments(loss: str, ray: StandIn, make: Make) -> None:
+    env, twin = (make("CartPole-v1", 3, ray=workers(2), timeout_s=7.0, **RESTART) for _ in range(2))
+    env.reset(), twin.reset()
+    lost = ray.actors[0]
+    lost.lives, lost.hangs = loss != "killed", loss == "hung"
+    step, events = steps(env, 1)[0]
+    assert step["weight"].tolist() == [0, 0, 1]
+    reason = {"killed": "its actor is lost (RayError: The actor died)", "hung": "its actor gave no answer in 14 s"}
+    assert [f"#{row}" in line and reason[loss] in line for row, line in enumerate(events.restarted)] == [True, True]
+    assert [actor.lives for actor in ray.actors] == [False, True, True, True, True], "one actor replaces both"
+    (same, _), (other, _) = steps(env, 1)[0], steps(twin, 2)[1]
+    assert torch.equal(same["following"][2], other["following"][2]), "the other actor is not affected"
+
+
+def test_a_lost_actor_loses_environments_that_it_did_not_step(ray: StandIn, make: Make) -> None:
+    env = make("CartPole-v1", 2, ray=workers(1), **RESTART)
+    env.reset()
+    ray.actors[0].lives = False
+    env.start({0: 5})
+    assert list(env.lost) == [0]
+    step, events = steps(env, 1)[0]
+    assert (
+        step["weight"].tolist() == [0, 0] and len(events.restarted) == 2 and "its actor is lost" in events.restarted[1]
+    )
+    assert all(step["weight"].all() for step, _ in steps(env, 5))
+
+
+def test_a_lost_actor_ends_the_run_by_default(ray: StandIn, make: Make) -> None:
+    env = make("CartPole-v1", 2, backend="ray")
+    env.reset()
+    ray.actors[1].lives = False
+    with pytest.raises(RunError, match=r"env CartPole-v1 #1, seed \d+, step 1: its actor is lost"):
+        steps(env, 1)
+    assert not any(actor.lives for actor in ray.actors)
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_restart_replaces_an_environment_that_raises_in_its_actor(number: int | None, ray: StandIn, make: Make) -> None:
+    env = make("rlrun/Faulty-v0", 2, kwargs={"kind": "raise", "at": 3}, ray=workers(number), **RESTART)
+    env.reset()
+    found = steps(env, 7)
+    assert [len(events.restarted) for _, events in found] == [0, 0, 2, 0, 0, 2, 0]
+    assert all(f"#{row}: " not in line and f"#{row}" in line for row, line in enumerate(found[2][1].restarted))
+    assert "ValueError: this environment raises on purpose" in found[2][1].restarted[1]
+    assert len(ray.actors) == (number or 2)
+
+
+def test_an_actor_with_other_versions_is_refused(ray: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_pool, "other_versions", lambda versions: [f"gymnasium {versions['gymnasium']} -> 0.1"])
+    with pytest.raises(ConfigError, match=r"#0 cannot be made \(its actor on .* has other versions: gymnasium .* 0\.1"):
+        make("CartPole-v1", 2, backend="ray")
+    assert ray.actors and not any(actor.lives for actor in ray.actors)
+    assert verdicts.other_versions({"numpy": np.__version__}) == []
+    assert verdicts.other_versions({"numpy": "0"}) == [f"numpy 0 -> {np.__version__}"]
+
+
+def test_an_actor_that_does_not_start_is_a_line(ray: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Method, "remote", lambda *_: GetTimeoutError())
+    with pytest.raises(ConfigError, match=r"its actor gave no answer in 60 s; has the cluster 0\.5 free CPUs for each"):
+        make("CartPole-v1", 1, backend="ray", ray=workers(None))
+
+
+def test_actors_close_their_environments_and_end(ray: StandIn, make: Make) -> None:
+    env = make("CartPole-v1", 2, backend="ray")
+    env.close()
+    assert [(actor.names[-1], actor.lives) for actor in ray.actors] == [("close", False)] * 2
+
+
+def test_actors_of_evaluations_reserve_no_cpus(config: Any, ray: StandIn) -> None:
+    run: Any = SimpleNamespace(env=config("CartPole-v1", backend="ray"), trainer=SimpleNamespace(eval_max_steps=9))
+    assert eval_env_config(run, 2).backend == "ray" and eval_env_config(run, 2).ray.cpus == 0
+
+
+def test_shards_are_refused(ray: StandIn, build: Build) -> None:
+    values = put(toy("ppo", **{"env.num_envs": 4, "algo.loop.shards": 2}), {"env.backend": "ray"})
+    with pytest.raises(ConfigError, match=r"env\.backend=ray: algo\.loop\.shards=2 steps .* set cluster=ray instead"):
+        build(values)
+    assert not ray.actors
+
+
+@pytest.mark.slow
+def test_environments_in_actors_of_ray_equal_those_in_this_process(make: Make) -> None:
+    real = pytest.importorskip("ray")
+    env, here = make("CartPole-v1", 2, ray=workers(None), **RESTART), make("CartPole-v1", 2)
+    try:
+        for one in (env, here):
+            one.reset()
+        for (step, events), (same, expected) in zip(steps(env, 30), steps(here, 30), strict=True):
+            assert equal(step, same) and events.episodes == expected.episodes
+        saved = env.get_extra_state()
+        real.kill(env.venv.actors[1].handle)
+        step, events = steps(env, 1)[0]
+        assert step["weight"].tolist() == [1, 0] and "its actor is lost" in events.restarted[0]
+        env.set_extra_state(saved)
+        for (step, _), (same, _) in zip(steps(env, 30), steps(here, 30), strict=True):
+            assert equal(step, same)
+    finally:
+        env.close()
+        real.shutdown()
