@@ -63,6 +63,11 @@ RAY_WORKERS = (
     "train algo=ppo env=HalfCheetah env.num_envs=64 algo.loop.shards=16 cluster=ray",
     "train algo=ppo env=CartPole env.num_envs=4 algo.loop.shards=2 cluster=ray cluster.address=local",
 )
+RAY_ENVS = (
+    "train algo=sac env=HalfCheetah env.num_envs=16 env.backend=ray",
+    "train algo=ppo env=CartPole env.num_envs=4 env.backend=ray env.ray.workers=1 env.ray.address=local",
+)
+NOT_RUN |= dict.fromkeys(RAY_ENVS, "needs Ray; tests/envs/test_ray_pool.py")
 NOT_RUN |= dict.fromkeys(RAY_WORKERS, "needs Ray; tests/envs/test_ray_worker.py")
 WHOLE_SWEEP = "sweep algo=sac env=Pendulum trainer=quick"  # the others are planned only; the reader has one more
 WHOLE_GRIDS = (  # the others are composed only

@@ -188,6 +188,7 @@ def test_native_backend_refuses_other_spaces_than_the_single_environment(make, r
     [
         ("rlrun/PointMass-v0", "sync", "torch"),
         ("rlrun/PointMass-v0", "async", "torch"),
+        ("rlrun/PointMass-v0", "ray", "torch"),
         ("rlrun/BernoulliBandit-v0", "async", "sync"),
     ],
 )

@@ -73,3 +73,24 @@ def test_folders_that_a_stored_run_writes_or_searches_must_be_typed_again(
         assert capsys.readouterr().err == f"error: {line}"
         main([*words, f"algo.buffer.{key}=elsewhere"])
         assert line not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["env.ray.address", "cluster.address"])
+def test_addresses_of_clusters_in_a_stored_run_must_be_typed_again(
+    key: str, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run = Path(shutil.copytree(original, tmp_path / "run"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    cluster = {"name": "ray", "address": "evil:6379", "workers": None, "cpus": 1, "on_lost": "fail", "state_every": 9}
+    if key == "cluster.address":
+        config["cluster"] = cluster
+    else:
+        config["env"]["ray"]["address"] = "evil:6379"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)
+    line = f"{key}: connects to a Ray cluster, which can run code in this process; if you trust it, add {key}=evil:6379"
+    for words in (["resume", str(run), "total_steps=40"], ["reset", str(run), f"into={tmp_path / 'new'}"]):
+        assert main(words) == 2
+        assert capsys.readouterr().err == f"error: {line}\n"
+        main([*words, f"{key}=evil:6379"])
+        assert line not in capsys.readouterr().err

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from types import ModuleType
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from rlrun.errors import RlrunError
 from rlrun.imports import import_named
 
 START_S = 60.0  # an actor imports Gymnasium and the environment, for which a short `env.timeout_s` would not suffice
+ALWAYS = ("rlrun", "gymnasium", "numpy")  # checked even if no self-test has found what an environment imports
 MAKE = "make"  # the only call that is no method of EnvSlot
 Call = tuple[int, str, tuple[object, ...]]  # index of the environment, method, arguments
 Answers = dict[int, tuple[Any, Exception | None]]  # index -> result, or what was raised
@@ -36,18 +38,20 @@ class RayPool(VectorPool):
     def __init__(
         self, recipes: list[Recipe], timeout_s: float, ray: ModuleType, cfg: RayConfig, versions: Mapping[str, str]
     ):
-        """ray: the module, connected to a cluster. versions: of distributions, which actors must have too."""
-        self.recipes, self.versions, self.recording = recipes, versions, False
+        """ray: the module, connected to a cluster. versions: of further distributions, which actors must have."""
+        self.recipes, self.recording = recipes, False
+        self.versions = {name: version(name) for name in ALWAYS} | {**versions}
         self.replay_limit_s = timeout_s / 2  # less than timeout_s, so that an actor can report that it took too long
         self.actors: list[Actor] = []
         self.home: list[Actor] = []  # the actor of each row
         self.methods = [MAKE] * len(recipes)  # the last method that was called in each row
         try:
-            for rows in np.array_split(range(len(recipes)), min(cfg.workers or len(recipes), len(recipes))):
+            for rows in np.array_split(range(len(recipes)), cfg.workers or len(recipes)):
                 self.actors.append(Actor(ray, cfg.cpus, timeout_s))
                 self.home += [self.actors[-1]] * len(rows)
             for index in range(len(recipes)):
                 self._make(index)
+            self._send()
             forms = [self.result(index) for index in range(len(recipes))]
             super().__init__(recipes, forms[0])
             for index, form in enumerate(forms):
@@ -59,8 +63,7 @@ class RayPool(VectorPool):
 
     def _call_each(self, *given: Any, **keywords: Any) -> list[int]:
         called = super()._call_each(*given, **keywords)
-        for actor in self.actors:
-            actor.send()
+        self._send()
         return called
 
     def call(self, index: int, method: str, *given: object) -> None:
@@ -83,6 +86,10 @@ class RayPool(VectorPool):
         """Ends all actors. They have `timeout_s` to close their environments; with `terminate` they are killed."""
         for actor in self.actors:
             actor.close(terminate)
+
+    def _send(self) -> None:
+        for actor in self.actors:
+            actor.send()
 
     def _make(self, index: int) -> None:
         """Starts to make the environment of a row, in a new actor if its actor is lost."""
