@@ -25,13 +25,13 @@ from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.datasets.demonstrations import write
 from rlrun.dotted import leaves
-from rlrun.envs.config import NormalizeConfig, RayConfig
+from rlrun.envs.config import NormalizeConfig, RayEnvConfig
 from rlrun.errors import ConfigError
 from rlrun.nested import index
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
-NO_RAY = RayConfig(address="auto", workers=None, cpus=1.0)
+NO_RAY = RayEnvConfig(address="auto", workers=None, cpus=1.0)
 NOT_NORMALIZED = NormalizeConfig(
     kind="none", clip_obs=None, clip_reward=None, reward_by="returns", epsilon=1e-8, gamma=None
 )

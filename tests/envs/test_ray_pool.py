@@ -11,11 +11,11 @@ import torch
 from toys import equal, put, toy, train
 
 from rlrun.cli import main
-from rlrun.envs.config import RayConfig, too_many
+from rlrun.envs.config import RayEnvConfig, too_many
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.saving import verdicts
 from rlrun.envs.stepping import ray_pool, vector
-from rlrun.envs.stepping.ray_pool import RayPool, Server
+from rlrun.envs.stepping.ray_pool import EnvServer, RayPool
 from rlrun.envs.stepping.slot import EnvSlot
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
@@ -47,7 +47,7 @@ class Method:
 
 
 class Actor:
-    def __init__(self, server: Server):
+    def __init__(self, server: EnvServer):
         self.server, self.lives, self.hangs = server, True, False
         self.names: list[str] = []
 
@@ -65,14 +65,14 @@ class StandIn:
         self.options: dict[str, Any] = {}
         self.limits: list[float] = []
 
-    def remote(self, cls: type[Server]) -> Any:
+    def remote(self, cls: type[EnvServer]) -> Any:
         def options(**own: Any) -> Any:
             self.options = own
             return SimpleNamespace(remote=lambda: self._started(cls()))
 
         return SimpleNamespace(options=options)
 
-    def _started(self, server: Server) -> Actor:
+    def _started(self, server: EnvServer) -> Actor:
         self.actors.append(Actor(server))
         return self.actors[-1]
 
@@ -93,8 +93,8 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     yield found
 
 
-def workers(number: int | None) -> RayConfig:
-    return RayConfig(address="local", workers=number, cpus=0.5)
+def workers(number: int | None) -> RayEnvConfig:
+    return RayEnvConfig(address="local", workers=number, cpus=0.5)
 
 
 def steps(env: VectorEnv, count: int) -> list[Any]:

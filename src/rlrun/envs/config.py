@@ -37,7 +37,7 @@ class NormalizeConfig:
 
 
 @config
-class RayConfig:
+class RayEnvConfig:
     """The section `env.ray`."""
 
     address: Annotated[str, Field(min_length=1)]
@@ -52,7 +52,7 @@ class EnvConfig:
     id: Annotated[str, AfterValidator(_id)]
     num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
     backend: Literal["sync", "async", "ray", "native", "torch", "envpool", "jax"]
-    ray: RayConfig
+    ray: RayEnvConfig
     kwargs: dict[str, object]
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
     index_kwarg: str | None  # of the kwargs, the one that is the index of each environment

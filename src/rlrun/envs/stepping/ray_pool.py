@@ -3,18 +3,18 @@
 import contextlib
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from importlib.metadata import version
 from types import ModuleType
-from typing import Any, cast
+from typing import Protocol, cast
 
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper, create_empty_array
 
-from rlrun.envs.config import RayConfig
+from rlrun.envs.config import RayEnvConfig
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.saving.verdicts import other_versions
-from rlrun.envs.stepping.autoreset import put
+from rlrun.envs.stepping.autoreset import Arrays, put
 from rlrun.envs.stepping.pool import VectorPool
 from rlrun.envs.stepping.slot import EnvError, EnvSlot, Form, fault, line
 from rlrun.envs.stepping.workers import LostError, SilentError, packed, unpacked
@@ -25,7 +25,23 @@ START_S = 60.0  # an actor imports Gymnasium and the environment, for which a sh
 ALWAYS = ("rlrun", "gymnasium", "numpy")  # checked even if no self-test has found what an environment imports
 MAKE = "make"  # the only call that is no method of EnvSlot
 Call = tuple[int, str, tuple[object, ...]]  # index of the environment, method, arguments
-Answers = dict[int, tuple[Any, Exception | None]]  # index -> result, or what was raised
+Answers = dict[int, tuple[object, Exception | None]]  # index -> result, or what was raised
+
+
+MakeArguments = tuple[Sequence[str], bytes, bool, Mapping[str, str]]  # of `EnvServer._make`, after the index
+
+
+class RemoteMethod(Protocol):
+    """A method of an actor, as Ray shows it: `remote` returns a promised answer."""
+
+    def remote(self, *given: object) -> object: ...
+
+
+class Handle(Protocol):
+    """An EnvServer, as Ray shows it."""
+
+    call: RemoteMethod
+    close: RemoteMethod
 
 
 class RayPool(VectorPool):
@@ -36,7 +52,7 @@ class RayPool(VectorPool):
     """
 
     def __init__(
-        self, recipes: list[Recipe], timeout_s: float, ray: ModuleType, cfg: RayConfig, versions: Mapping[str, str]
+        self, recipes: list[Recipe], timeout_s: float, ray: ModuleType, cfg: RayEnvConfig, versions: Mapping[str, str]
     ):
         """ray: the module, connected to a cluster. versions: of further distributions, which actors must have."""
         self.recipes, self.recording = recipes, False
@@ -52,17 +68,17 @@ class RayPool(VectorPool):
             for index in range(len(recipes)):
                 self._make(index)
             self._send()
-            forms = [self.result(index) for index in range(len(recipes))]
+            forms = [cast(Form, self.result(index)) for index in range(len(recipes))]
             super().__init__(recipes, forms[0])
             for index, form in enumerate(forms):
                 self.check_form(index, form)
         except BaseException:
             self.close(terminate=True)
             raise
-        self.observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
+        self.observations = cast(Arrays, create_empty_array(self.single_observation_space, self.num_envs))
 
-    def _call_each(self, *given: Any, **keywords: Any) -> list[int]:
-        called = super()._call_each(*given, **keywords)
+    def _call_each(self, method: str, *columns: Sequence[object] | np.ndarray, idle: Container[int]) -> list[int]:
+        called = super()._call_each(method, *columns, idle=idle)
         self._send()
         return called
 
@@ -70,12 +86,12 @@ class RayPool(VectorPool):
         self.methods[index] = method
         self.home[index].call(index, method, given)
 
-    def result(self, index: int) -> Any:
+    def result(self, index: int) -> object:
         result = self.home[index].result(index)
         if self.methods[index] == MAKE:
-            return result.fn  # the Form, in the wrapper in which `Server` sends it
+            return cast(CloudpickleWrapper, result).fn  # the Form, in the wrapper in which `EnvServer` sends it
         if self.methods[index] in EnvSlot.RETURN_OBS:
-            put(self.observations, index, result[0])
+            put(self.observations, index, cast(Sequence[Arrays], result)[0])
         return result
 
     def replace(self, index: int) -> None:
@@ -106,8 +122,8 @@ class Actor:
 
     def __init__(self, ray: ModuleType, cpus: float, timeout_s: float):
         self.ray, self.cpus, self.timeout_s = ray, cpus, timeout_s
-        self.remote = ray.remote(Server).options(num_cpus=cpus, max_restarts=0, max_task_retries=0)
-        self.handle: Any = None  # None before the first message and while the actor is lost
+        self.remote = ray.remote(EnvServer).options(num_cpus=cpus, max_restarts=0, max_task_retries=0)
+        self.handle: Handle | None = None  # None before the first message and while the actor is lost
         self.made: set[int] = set()  # environments that the actor has, or is about to make
         self.calls: list[Call] = []  # that are not sent yet
         self.sent: tuple[object, float, float] | None = None  # promised answer, when it is due, and the time limit
@@ -138,7 +154,7 @@ class Actor:
         self.sent = self.handle.call.remote(packed(self.calls)), time.monotonic() + limit, limit
         self.calls = []
 
-    def result(self, index: int) -> Any:
+    def result(self, index: int) -> object:
         """Returns the result of the last call of an environment. Raises what it raised, or LostError."""
         self.send()
         if self.sent is not None:
@@ -175,7 +191,7 @@ class Actor:
         self.answers.update({index: (None, kind(index, reason)) for index in self.asked})
 
 
-class Server:
+class EnvServer:
     """The actor: makes environments and calls their methods."""
 
     def __init__(self) -> None:
@@ -192,10 +208,10 @@ class Server:
             with contextlib.suppress(Exception):
                 slot.close()
 
-    def _answer(self, index: int, method: str, given: Any) -> tuple[Any, Exception | None]:
+    def _answer(self, index: int, method: str, given: tuple[object, ...]) -> tuple[object, Exception | None]:
         try:
             if method == MAKE:
-                return self._make(index, *given), None
+                return self._make(index, *cast(MakeArguments, given)), None
             return getattr(self.slots[index], method)(*given), None
         except RlrunError as error:
             return None, error
@@ -213,7 +229,7 @@ class Server:
             import_named(module, "env")
         if other := other_versions(versions):
             raise EnvError(index, f"its actor on {socket.gethostname()} has other versions: {', '.join(other)}")
-        slot: Any = cast(CloudpickleWrapper, unpacked(recipe)).fn()
+        slot = cast(Recipe, cast(CloudpickleWrapper, unpacked(recipe)).fn)()
         slot.recording = recording
         self.slots[index] = slot
-        return CloudpickleWrapper(slot.form)
+        return CloudpickleWrapper(slot.form)  # type: ignore[arg-type]  # annotated for functions only
