@@ -85,7 +85,10 @@ VALUES: dict[str, list[Any]] = {
 # Settings that reach outside of the run, so that they must be typed again when it is resumed.
 TYPED_AGAIN = ("algo.buffer.supplementary=", "algo.buffer.save_to=")
 # Words that an option needs.
-NEEDS = {"loop.episodes: algo.loop.min_steps=null": ["algo.loop.min_rollouts=2"]}
+NEEDS = {
+    "loop.episodes: algo.loop.min_steps=null": ["algo.loop.min_rollouts=2"],
+    "loop.evolution: algo.loop.shards=2": ["trainer.total_steps=2000"],  # a tick is a generation
+}
 
 
 class Option(NamedTuple):

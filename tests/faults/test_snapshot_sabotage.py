@@ -19,7 +19,7 @@ from sabotage import PROTECTIONS, without
 from stores import flip, quick_folder, restored, three
 from toys import equal, toy, train
 
-from rlrun.errors import ConfigError, SnapshotError
+from rlrun.errors import ConfigError, RlrunError, SnapshotError
 from rlrun.run.checkpointer import rings
 from rlrun.rundir import RunDir
 from rlrun.snapshot import segments
@@ -129,9 +129,33 @@ def other_rows() -> int:
     return sum(not equal(a, b) for a, b in zip(*rows, strict=True))
 
 
+def other_shards() -> int:
+    """Returns the differing ticks of a run whose shards lose a worker, beside one that does not."""
+    from rlrun.config.schema import run_config
+    from rlrun.run.assemble import build_loop
+
+    workers = {"name": "local", "workers": None, "on_lost": "repeat", "state_every": 1}
+    values = toy("ppo", **{"algo.loop.shards": 2, "env.num_envs": 4})
+    found = []
+    for place in ({"name": "none"}, workers):
+        loop = build_loop(run_config(values | {"cluster": place}))
+        loop.begin()
+        ticks = [(loop.tick(), loop.obs.clone())]
+        for group in loop.env.groups[:1]:
+            if place is workers:
+                group.worker.pipe.process.kill()
+        try:
+            ticks += [(loop.tick(), loop.obs.clone()) for _ in range(2)]
+        except RlrunError:
+            ticks += [({}, None)] * (3 - len(ticks))
+        loop.env.close()
+        found.append(ticks)
+    return sum(not equal(a, b) for a, b in zip(*found, strict=True))
+
+
 CHECKS: dict[str, Callable[[], int]] = {
     "hash": bit_flips, "verify": strangers, "fsync": power_cuts, "rename": kills, "lock": two_writers,
-    "rng": other_rows, "env": other_rows,
+    "rng": other_rows, "env": other_rows, "kept": other_shards, "order": other_shards,
 }  # fmt: skip
 
 

@@ -71,32 +71,32 @@ class Collector:
     def collect(
         self, count: int, policy: Acts, meanwhile: Callable[[], object] | None = None
     ) -> list[tuple[Step, Events]]:
-        """Acts and takes `count` steps in every environment. Returns them with their events.
+        """Acts and takes `count` steps in every environment. Returns each with observation, action and extras, and its
+        events.
 
         meanwhile: is called once all actions are chosen, while workers take the last step.
         """
-        found = [self.advance(policy) for _ in range(count - 1)]
-        found.append(self.advance(policy, meanwhile))
+        found = []
+        for number in range(count):
+            action, extras = self.act(policy)
+            if meanwhile is not None and number == count - 1:
+                self.env.begin(action)
+                self.clock.lap("env")
+                meanwhile()
+            result, events = self.env.step(action)
+            self.clock.lap("env")
+            step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
+            if own := measured(extras):
+                events = events._replace(measures={**own, **events.measures})
+            self.obs = result["following"]
+            self.carry = carried(extras, result["terminated"] | result["truncated"])
+            found.append((step, events))
         return found
 
-    def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
-        """Acts and takes one step in every environment. Returns it with observation, action and extras, and its events.
-
-        meanwhile: is called while workers step the environments.
-        """
-        action, extras = self.act(policy)
-        if meanwhile is not None:
-            self.env.begin(action)
-            self.clock.lap("env")
-            meanwhile()
-        result, events = self.env.step(action)
-        self.clock.lap("env")
-        step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
-        if own := measured(extras):
-            events = events._replace(measures={**own, **events.measures})
-        self.obs = result["following"]
-        self.carry = carried(extras, result["terminated"] | result["truncated"])
-        return step, events
+    def advance(self, policy: Acts) -> tuple[Step, Events]:
+        """Acts and takes one step in every environment, as `collect` does."""
+        (found,) = self.collect(1, policy)
+        return found
 
     def episodes(
         self, counts: Sequence[int], names: Mapping[int, str], seed: int, policy: Acts | None = None

@@ -200,7 +200,8 @@ class Loop(Requires, Module):
         """
         relabelled = self.addons.relabel(batch)
         self.clock.lap("sample")
-        return self.update(relabelled, ctx)
+        metrics, more = self.update_agent(relabelled, ctx)
+        return metrics | self.update_addons(ctx), more
 
     def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
         """Returns the observations that the agent acts on, and the extras of the add-ons."""

@@ -52,11 +52,13 @@ class Demonstrations(OnPolicy):
         self.buffer.begin(given, recorded(self, "algo.buffer.own", cfg.own, cfg.data_env))
 
     def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Iterator[Metrics]:
+        self.begin_update(ctx)
         demos = self.draw(rollout)
         rows = shown([self.buffer.restored(demo) for demo in demos], self.see)
         relabelled = self.relabel(with_lines(rollout, rows))
         self.clock.lap("sample")
         metrics, value = self.update_agent(relabelled, ctx)
+        self.clock.lap("update")
         yield metrics
         yield self.update_addons(ctx)
         assert value is not None  # [time, env + n], of an agent that `returns_values`

@@ -77,11 +77,11 @@ class OnPolicy(Loop):
             return {}
         metrics: Metrics = {}
         if lag:
-            update = self.update_in_parts(self.waiting[0], ctx)
+            update = self.learn_from_rollout(self.waiting[0], ctx)
             self.waiting.append(self.collect_rollout(lambda: metrics.update(next(update))))
             self.waiting.pop(0)
         else:
-            update = self.update_in_parts(self.collect_rollout(), ctx)
+            update = self.learn_from_rollout(self.collect_rollout(), ctx)
         for part in update:
             metrics |= part
         if lag:
@@ -89,21 +89,16 @@ class OnPolicy(Loop):
             metrics["loss/lag"] = torch.tensor(float(min(self.updates, lag)))
         return self.count_update(metrics)
 
-    def update_in_parts(self, rollout: Batch, ctx: Context) -> Iterator[Metrics]:
-        """Does an update as `learn_from_rollout` does, with hyperparameters that have a schedule."""
-        self.begin_update(ctx)
-        for metrics in self.learn_from_rollout(rollout, ctx):
-            self.clock.lap("update")
-            yield metrics
-
     def learn_from_rollout(self, rollout: Batch, ctx: Context) -> Iterator[Metrics]:
         """Updates the agent and yields its metrics, then updates all else that learns and yields the metrics of these.
 
         With `lag`, the agent is updated beside the collecting, and all else after it.
         """
+        self.begin_update(ctx)
         relabelled = self.relabel(rollout)
         self.clock.lap("sample")
         metrics, _ = self.update_agent(relabelled, ctx)
+        self.clock.lap("update")
         yield metrics
         yield self.update_addons(ctx)
 

@@ -437,21 +437,19 @@ class ShardedCollector(Collector):
     def collect(
         self, count: int, policy: Acts, meanwhile: Callable[[], object] | None = None
     ) -> list[tuple[Step, Events]]:
-        """Takes steps as a Collector does. If the policy is the agent, `meanwhile` is called while shards take all."""
-        if policy is not self.agent:
-            return super().collect(count, policy, meanwhile)
-        weights = self._changed()
-        self.env.call("advance", [count] * self.env.num_shards, [weights] * self.env.num_shards)
-        return self._received(count, meanwhile)
+        """Takes steps as a Collector does. A policy that is not the agent acts here, for all environments.
 
-    def advance(self, policy: Acts, meanwhile: Callable[[], object] | None = None) -> tuple[Step, Events]:
-        """Takes a step as a Collector does. A policy that is not the agent acts here, for all environments."""
+        If the policy is the agent, `meanwhile` is called while the shards take all steps.
+        """
         if policy is self.agent:
-            (found,) = self.collect(1, policy, meanwhile)
-            return found
-        action, extras = self.act(policy)
-        self.env.call("step", self.env.split(action), self.env.split(extras))
-        (found,) = self._received(1, meanwhile)
+            weights = self._changed()
+            self.env.call("advance", [count] * self.env.num_shards, [weights] * self.env.num_shards)
+            return self._received(count, meanwhile)
+        found = []
+        for number in range(count):
+            action, extras = self.act(policy)
+            self.env.call("step", self.env.split(action), self.env.split(extras))
+            found += self._received(1, meanwhile if number == count - 1 else None)
         return found
 
     def _received(self, count: int, meanwhile: Callable[[], object] | None) -> list[tuple[Step, Events]]:
