@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stand_in_actors import GetTimeoutError, Method, StandIn
 from toys import equal, put, toy, train
 
 from rlrun.cli import main
@@ -15,7 +16,7 @@ from rlrun.envs.config import RayEnvConfig, too_many
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.saving import verdicts
 from rlrun.envs.stepping import ray_pool, vector
-from rlrun.envs.stepping.ray_pool import EnvServer, RayPool
+from rlrun.envs.stepping.ray_pool import RayPool
 from rlrun.envs.stepping.slot import EnvSlot
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
@@ -25,65 +26,6 @@ from rlrun.testing import load, save
 Make = Callable[..., VectorEnv]
 Build = Callable[..., Any]
 RESTART = {"backend": "ray", "on_failure": "restart"}
-
-
-class RayError(Exception): ...
-
-
-class GetTimeoutError(RayError): ...
-
-
-class Method:
-    def __init__(self, actor: "Actor", name: str):
-        self.actor, self.name = actor, name
-
-    def remote(self, *given: Any) -> Any:
-        self.actor.names.append(self.name)
-        if self.actor.hangs:
-            return GetTimeoutError()
-        if not self.actor.lives:
-            return RayError("The actor died. It was killed.")
-        return getattr(self.actor.server, self.name)(*given)
-
-
-class Actor:
-    def __init__(self, server: EnvServer):
-        self.server, self.lives, self.hangs = server, True, False
-        self.names: list[str] = []
-
-    def __getattr__(self, name: str) -> Method:
-        return Method(self, name)
-
-
-class StandIn:
-    """The calls of Ray that the pool needs, in one process."""
-
-    exceptions = SimpleNamespace(RayError=RayError, GetTimeoutError=GetTimeoutError)
-
-    def __init__(self) -> None:
-        self.actors: list[Actor] = []
-        self.options: dict[str, Any] = {}
-        self.limits: list[float] = []
-
-    def remote(self, cls: type[EnvServer]) -> Any:
-        def options(**own: Any) -> Any:
-            self.options = own
-            return SimpleNamespace(remote=lambda: self._started(cls()))
-
-        return SimpleNamespace(options=options)
-
-    def _started(self, server: EnvServer) -> Actor:
-        self.actors.append(Actor(server))
-        return self.actors[-1]
-
-    def get(self, answer: Any, timeout: float) -> Any:
-        self.limits.append(timeout)
-        if isinstance(answer, RayError):
-            raise answer
-        return answer
-
-    def kill(self, actor: Actor) -> None:
-        actor.lives = False
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stand_in_actors import RayTaskError, StandIn
 from toys import put, toy, train
 
-from rlrun.envs.stepping.ray_worker import RayWorker, Server
+from rlrun.envs.stepping.ray_worker import RayWorker
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
 from rlrun.errors import ConfigError
@@ -23,67 +24,6 @@ RAY = {
         "name": "ray", "address": "local", "workers": None, "cpus": 0.5, "on_lost": "repeat", "state_every": 3,
     }
 }  # fmt: skip
-
-
-class RayError(Exception): ...
-
-
-class GetTimeoutError(RayError): ...
-
-
-class RayTaskError(RayError): ...
-
-
-class Method:
-    def __init__(self, actor: "Actor", name: str):
-        self.actor, self.name = actor, name
-
-    def remote(self, *given: Any) -> Any:
-        self.actor.names.append(self.name)
-        if self.actor.lives:
-            return getattr(self.actor.server, self.name)(*given)
-        return RayError("The actor died. It was killed.")
-
-
-class Actor:
-    def __init__(self, server: Server):
-        self.server, self.lives, self.names = server, True, []  # type: ignore[var-annotated]
-
-    def __getattr__(self, name: str) -> Method:
-        return Method(self, name)
-
-
-class StandIn:
-    """The calls of Ray that shards need, in one process. Kills the actor that answers the calls `deaths`."""
-
-    exceptions = SimpleNamespace(RayError=RayError, GetTimeoutError=GetTimeoutError, RayTaskError=RayTaskError)
-
-    def __init__(self) -> None:
-        self.actors: list[Actor] = []
-        self.options: dict[str, Any] = {}
-        self.limits: list[float | None] = []
-        self.deaths: set[int] = set()
-        self.silent = False
-
-    def remote(self, cls: type[Server]) -> Any:
-        def options(**own: Any) -> Any:
-            self.options = own
-            return SimpleNamespace(remote=lambda *given: self.actors.append(Actor(cls(*given))) or self.actors[-1])
-
-        return SimpleNamespace(options=options)
-
-    def get(self, answer: Any, timeout: float | None) -> Any:
-        self.limits.append(timeout)
-        if self.silent:
-            raise GetTimeoutError
-        if len(self.limits) in self.deaths:
-            answer = RayError("The actor died. It was killed.")
-        if isinstance(answer, RayError):
-            raise answer
-        return answer
-
-    def kill(self, actor: Actor) -> None:
-        actor.lives = False
 
 
 @pytest.fixture
@@ -127,7 +67,7 @@ def test_an_actor_has_its_time_limit_for_each_step(worker: RayWorker, ray: Stand
 
 
 def test_what_an_actor_cannot_read_is_not_repeated(worker: RayWorker, ray: StandIn) -> None:
-    worker.asked.append((RayTaskError("No module named 'mine'"), 1.0))
+    worker.promised.append((RayTaskError("No module named 'mine'"), 1.0))
     with pytest.raises(EnvError, match=r"cannot be made in a worker .*No module named 'mine'") as raised:
         worker.result()
     assert not isinstance(raised.value, LostError)

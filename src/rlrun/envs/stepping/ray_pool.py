@@ -127,7 +127,7 @@ class Actor:
         self.made: set[int] = set()  # environments that the actor has, or is about to make
         self.calls: list[Call] = []  # that are not sent yet
         self.sent: tuple[object, float, float] | None = None  # promised answer, when it is due, and the time limit
-        self.asked: list[int] = []  # environments of the last message
+        self.called: list[int] = []  # environments of the last message
         self.advice = ""  # about its time limit
         self.answers: Answers = {}  # that nobody has read
 
@@ -150,7 +150,7 @@ class Actor:
             self.advice = f"; has the cluster {self.cpus:g} free CPUs for each actor (env.ray.cpus)?"
         if self.handle is None:
             self.handle = self.remote.remote()
-        self.asked = [index for index, _, _ in self.calls]
+        self.called = [index for index, _, _ in self.calls]
         self.sent = self.handle.call.remote(packed(self.calls)), time.monotonic() + limit, limit
         self.calls = []
 
@@ -188,7 +188,7 @@ class Actor:
     def _lose(self, kind: type[LostError], reason: str) -> None:
         self.close(terminate=True)
         self.made = set()
-        self.answers.update({index: (None, kind(index, reason)) for index in self.asked})
+        self.answers.update({index: (None, kind(index, reason)) for index in self.called})
 
 
 class EnvServer:

@@ -32,12 +32,12 @@ class RayWorker(Group):
         self.longest = one.time_limit or LONGEST_EPISODE
         actor = ray.remote(Server).options(num_cpus=cpus, max_restarts=0, max_task_retries=0)
         self.actor = actor.remote(one.index)
-        self.asked: deque[tuple[object, float | None]] = (
+        self.promised: deque[tuple[object, float | None]] = (
             deque()
         )  # answers that Ray has promised, with their time limits
         self.results: deque[list[object]] = deque()  # of the last answer that has come
-        self._ask("prepare", START_S, one.modules)
-        self._ask("build", START_S, build, shards)
+        self._request("prepare", START_S, one.modules)
+        self._request("build", START_S, build, shards)
 
     def wait(self) -> None:
         self._next()
@@ -52,7 +52,7 @@ class RayWorker(Group):
             limit = max(self.timeout_s, limit)
         elif method == "load_state":
             limit = None
-        self._ask("call", limit, packed((method, given)))
+        self._request("call", limit, packed((method, given)))
 
     def result(self) -> list[object]:
         if not self.results:
@@ -66,12 +66,12 @@ class RayWorker(Group):
         with contextlib.suppress(Exception):  # after the connection has ended too
             self.ray.kill(self.actor)
 
-    def _ask(self, method: str, limit: float | None, *given: object) -> None:
-        self.asked.append((getattr(self.actor, method).remote(*given), limit))
+    def _request(self, method: str, limit: float | None, *given: object) -> None:
+        self.promised.append((getattr(self.actor, method).remote(*given), limit))
 
     def _next(self) -> None:
         """Receives the next answer. Raises LostError if none comes, and else the error that the actor may have sent."""
-        answer, limit = self.asked.popleft()
+        answer, limit = self.promised.popleft()
         try:
             message = self.ray.get(answer, timeout=limit)
         except self.ray.exceptions.GetTimeoutError as error:

@@ -453,7 +453,7 @@ class ShardedCollector(Collector):
         return found
 
     def _received(self, count: int, meanwhile: Callable[[], object] | None) -> list[tuple[Step, Events]]:
-        """Returns the steps that the shards were asked for, after `meanwhile`.
+        """Returns the requested steps of all shards, after `meanwhile`.
 
         An exception ends all shards, because the next call would receive steps that were left.
         """
