@@ -40,7 +40,7 @@ networks
 core
 buffers
 envs
-datasets
+datasets shards
 addons agents callbacks loops
 engine
 config

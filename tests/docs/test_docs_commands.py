@@ -68,7 +68,7 @@ RAY_ENVS = (
     "train algo=ppo env=CartPole env.num_envs=4 env.backend=ray env.ray.workers=1 env.ray.address=local",
 )
 NOT_RUN |= dict.fromkeys(RAY_ENVS, "needs Ray; tests/envs/test_ray_pool.py")
-NOT_RUN |= dict.fromkeys(RAY_WORKERS, "needs Ray; tests/envs/test_ray_worker.py")
+NOT_RUN |= dict.fromkeys(RAY_WORKERS, "needs Ray; tests/shards/test_ray_worker.py")
 WHOLE_SWEEP = "sweep algo=sac env=Pendulum trainer=quick"  # the others are planned only; the reader has one more
 WHOLE_GRIDS = (  # the others are composed only
     "train -m algo=ppo,dqn env=CartPole seed=0,1,2",

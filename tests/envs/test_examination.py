@@ -18,7 +18,7 @@ import breaking
 import numpy as np
 import pytest
 import torch
-from conftest import env_config
+from vector_envs import env_config
 
 import rlrun
 from rlrun.cli import main

@@ -9,8 +9,8 @@
     lock     operating_system.fcntl.flock            nothing is locked                   two writers, 64 resumes
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
     env      envs.stepping.vector.VectorEnv._restore environments are reset              kills, signals: bit equality
-    kept     envs.stepping.repeating.Repeating._keep  the calls are kept, not the state  workers of shards
-    order    envs.stepping.shards.ShardedEnv.result   shards are in another order        workers of shards
+    kept     shards.repeating.Repeating._keep  the calls are kept, not the state  workers of shards
+    order    shards.env.ShardedEnv.result   shards are in another order        workers of shards
 
 A child process calls `switch_off(name)` before anything else; a test uses `without(name)`.
 """
@@ -104,7 +104,7 @@ def no_env(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_kept(patch: pytest.MonkeyPatch) -> None:
-    from rlrun.envs.stepping.repeating import Repeating
+    from rlrun.shards.repeating import Repeating
 
     def forget(group: Any) -> None:
         group.result()
@@ -114,7 +114,7 @@ def no_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_order(patch: pytest.MonkeyPatch) -> None:
-    from rlrun.envs.stepping.shards import ShardedEnv
+    from rlrun.shards.env import ShardedEnv
 
     result = ShardedEnv.result
 

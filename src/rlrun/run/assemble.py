@@ -31,7 +31,6 @@ from rlrun.envs.making.make import Recipe
 from rlrun.envs.same_spaces import described, difference
 from rlrun.envs.saving.verdicts import Verdict
 from rlrun.envs.stepping.accelerated import Accelerated
-from rlrun.envs.stepping.shards import Shard, ShardedCollector, ShardedEnv
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.envs.wrappers.wrapper import in_evaluation
@@ -41,10 +40,13 @@ from rlrun.loops.around import around_algorithm, buffer_settings
 from rlrun.networks.recurrent import is_recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.run.exactness import Machine
-from rlrun.run.placement import OwnProcess, Placement
 from rlrun.schedules.curriculum import Curriculum
 from rlrun.schedules.numbers import OTHER_PARTS, Schedules
 from rlrun.settings import Discounted, NStepReturns, Requires, registry
+from rlrun.shards.collector import ShardedCollector
+from rlrun.shards.env import ShardedEnv
+from rlrun.shards.placement import OwnProcess, Placement
+from rlrun.shards.shard import Shard
 from rlrun.types import MASK, Spec
 
 AROUND = ("schedule", *OTHER_PARTS)  # sections of `algo` that are no settings of the agent

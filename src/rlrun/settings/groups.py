@@ -21,7 +21,7 @@ GROUPS = {
     "algo": Kind("algo", ("rlrun.core.agent:Agent",)),
     "buffer": Kind("algo.buffer", ("rlrun.buffers.replay:Replay", "rlrun.buffers.demos:Demos")),
     "callback": Kind("callbacks", ("rlrun.core.callback:Callback",)),
-    "cluster": Kind("cluster", ("rlrun.run.placement:Placement",)),
+    "cluster": Kind("cluster", ("rlrun.shards.placement:Placement",)),
     "critic": Kind("algo.critic", ("rlrun.agents.critics.ensemble:Ensemble",)),
     "critic_update": Kind("algo.critic_update", ("rlrun.agents.policy.critic_updates:CriticUpdate",)),
     "entropy": Kind("algo.entropy", ("rlrun.agents.entropy.coefficient:EntropyCoefficient",)),

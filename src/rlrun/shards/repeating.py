@@ -7,8 +7,9 @@ those that have arrived before are passed over.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-from rlrun.envs.stepping.shards import Group, ShardState, Weights
 from rlrun.envs.stepping.workers import LostError
+from rlrun.shards.group import Group
+from rlrun.shards.shard import ShardState, Weights
 
 LOSSES = 3  # workers that may be lost in a row without a new result
 Given = Sequence[Sequence[object]]

@@ -9,12 +9,12 @@ import pytest
 from stand_in_actors import RayTaskError, StandIn
 from toys import put, toy, train
 
-from rlrun.envs.stepping.ray_worker import RayWorker
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
 from rlrun.errors import ConfigError
-from rlrun.run import placement
 from rlrun.run.exactness import Machine
+from rlrun.shards import placement
+from rlrun.shards.ray_worker import RayWorker
 from rlrun.testing import save
 
 Build = Callable[..., Any]

@@ -18,13 +18,13 @@ import rlrun
 from rlrun.config.schema import run_config
 from rlrun.core.logged import take_logged
 from rlrun.core.random import streams_of
-from rlrun.envs.stepping.shard_worker import Worker
-from rlrun.envs.stepping.shards import weights_of
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.envs.stepping.workers import TimedPipe, packed
 from rlrun.errors import ConfigError, RunError
 from rlrun.run.assemble import build_loop
+from rlrun.shards.local_worker import Worker
+from rlrun.shards.shard import weights_of
 from rlrun.testing import load, save
 
 Build = Callable[..., Any]

@@ -9,13 +9,13 @@ from pydantic import Field
 
 from rlrun import memory
 from rlrun.envs.making.make import Recipe
-from rlrun.envs.stepping.ray_worker import RayWorker
-from rlrun.envs.stepping.repeating import Repeating
-from rlrun.envs.stepping.shard_worker import Build, Worker
-from rlrun.envs.stepping.shards import Group, Here
 from rlrun.errors import ConfigError
 from rlrun.ray_connection import connected
 from rlrun.settings import PositiveFloat, PositiveInt, config, register
+from rlrun.shards.group import Group, Here
+from rlrun.shards.local_worker import Build, Worker
+from rlrun.shards.ray_worker import RayWorker
+from rlrun.shards.repeating import Repeating
 
 WORKER_BYTES = 27 * 2**20  # memory that each worker has for itself; measured: 27 MiB with PPO on CartPole, the least
 

@@ -9,8 +9,9 @@ from queue import SimpleQueue
 from threading import Thread
 
 from rlrun.envs.making.make import Recipe
-from rlrun.envs.stepping.shards import Group, Shard, answers
 from rlrun.envs.stepping.workers import TimedPipe, end, packed, started
+from rlrun.shards.group import Group
+from rlrun.shards.shard import Shard, answers
 
 START_S = 60.0  # a worker imports torch and all agents, for which a short `env.timeout_s` would not suffice
 Build = Callable[[Sequence[int]], Mapping[int, Shard]]

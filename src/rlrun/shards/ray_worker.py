@@ -9,11 +9,12 @@ from typing import cast
 from rlrun.core.collector import LONGEST_EPISODE
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping import slot
-from rlrun.envs.stepping.shard_worker import START_S, Build
-from rlrun.envs.stepping.shards import Group, Shard, answers
 from rlrun.envs.stepping.workers import LostError, packed, unpacked
 from rlrun.errors import RlrunError
 from rlrun.imports import import_named
+from rlrun.shards.group import Group
+from rlrun.shards.local_worker import START_S, Build
+from rlrun.shards.shard import Shard, answers
 
 
 class RayWorker(Group):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from toys import put, toy, train
 
-from rlrun.envs.stepping.repeating import LOSSES, Repeating
-from rlrun.envs.stepping.shards import Group
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
+from rlrun.shards.group import Group
+from rlrun.shards.repeating import LOSSES, Repeating
 from rlrun.testing import load, save
 
 Build = Callable[..., Any]

@@ -1,0 +1,3 @@
+from vector_envs import config, make
+
+__all__ = ["config", "make"]
