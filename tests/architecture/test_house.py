@@ -38,6 +38,7 @@ snapshot
 schedules
 networks
 core
+models
 buffers
 envs
 datasets shards
@@ -62,6 +63,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
     "cli": ("cli/", "__main__.py", "python.py"),
     "agents": ("agents/",),
+    "models": ("models/", "agents/", "addons/", "callbacks/", "loops/"),
     "loops": ("loops/", "run/assemble.py", "run/evaluation.py", "run/policy.py", "config/jobs.py"),
     "run": (
         "run/",
@@ -159,6 +161,19 @@ def test_loops_name_neither_environments_nor_collector_nor_addons() -> None:
 def test_maths_needs_nothing_but_torch() -> None:
     for short, path in files("functional/").items():
         foreign = {name.partition(".")[0] for name in imports(path)} - {"torch", "rlrun"} - sys.stdlib_module_names
+        assert not foreign, short
+
+
+# What models may import of rlrun: networks and maths, and of the contracts only these.
+FOR_MODELS = ("models", "networks", "functional", "settings", "nested", "tensors", "types", "spaces", "errors")
+OF_CORE = ("core.parts", "core.random", "core.state.RunningMoments")
+
+
+def test_models_hold_no_optimiser() -> None:
+    """The agent or add-on that holds a model trains it."""
+    for short, path in files("models/").items():
+        assert not words(path) & {"Optim", "optim", "kernel"}, short
+        foreign = [name for name in house_imports(path) if not inside(name, (*FOR_MODELS, *OF_CORE))]
         assert not foreign, short
 
 
@@ -343,7 +358,7 @@ def test_the_engine_is_entered_by_its_door() -> None:
     assert not deep
 
 
-# Reductions of agents and add-ons that are not over the rows of a batch, by file and what is reduced.
+# Reductions of agents, add-ons and models that are not over the rows of a batch, by file and what is reduced.
 NOT_OVER_ROWS = {
     "agents/particles/svpg.py": {"distances"},  # particles
     "agents/policy/trust_regions.py": {"distance", "distance)", "first"},  # leaves of an action
@@ -361,7 +376,7 @@ REDUCTION = re.compile(r"([\w.]+|\w+\S?[)\]]+)\.(?:mean|std|var|max|min)\(\)")
 def test_reductions_over_rows_go_through_functional_losses() -> None:
     """A reduction over the rows of several processes then has one place."""
     found: dict[str, set[str]] = {}
-    for room in ("agents/", "addons/"):
+    for room in ("agents/", "addons/", "models/"):
         for short, path in files(room).items():
             reduced = set(REDUCTION.findall(path.read_text()))
             if reduced:

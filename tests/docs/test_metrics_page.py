@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("agents", "addons", "loops", "networks")
+FOLDERS = ("agents", "addons", "loops", "models", "networks")
 ANY = "<>"  # in place of what an f-string or <...> leaves open
 
 

@@ -21,9 +21,9 @@ from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.search import Model, Node
+from rlrun.models.search_model import LatentModel, scale_gradient
 from rlrun.nested import index
 from rlrun.networks.choices import legal
-from rlrun.networks.latent_model import LatentModel, scale_gradient
 from rlrun.settings import (
     Discounted,
     Fraction,
