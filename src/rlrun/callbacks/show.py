@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlrun.core.callback import Callback
-from rlrun.core.logged import log, take_logged
+from rlrun.core.logged import unlogged
 from rlrun.envs.recording import FPS, choose_renderer
 from rlrun.errors import ConfigError
 from rlrun.images import rgb
@@ -52,24 +52,21 @@ class ShowEpisode(Callback):
 
     def play(self, frames: int) -> list[NDArray[np.uint8]]:
         """Returns the images of an episode, at most `frames`; [] if it is shown in a window."""
-        others = take_logged()  # what was logged before, which is not of this episode
-        env = self.run.make_env(render_mode=self.mode)
-        assert isinstance(env, gym.Env)  # not several
-        self.fps = env.metadata.get("render_fps") or FPS
-        try:
-            policy = self.run.policy()
-            obs, _ = env.reset(seed=self.evaluations)
-            images = [env.render()]
-            over = False
-            while not over and len(images) < frames:
-                obs, _, terminated, truncated, _ = env.step(policy.act(obs))
-                images.append(env.render())
-                over = terminated or truncated
-        finally:
-            env.close()
-            take_logged()
-            for name, value in others:
-                log(name, value)
+        with unlogged():
+            env = self.run.make_env(render_mode=self.mode)
+            assert isinstance(env, gym.Env)  # not several
+            self.fps = env.metadata.get("render_fps") or FPS
+            try:
+                policy = self.run.policy()
+                obs, _ = env.reset(seed=self.evaluations)
+                images = [env.render()]
+                over = False
+                while not over and len(images) < frames:
+                    obs, _, terminated, truncated, _ = env.step(policy.act(obs))
+                    images.append(env.render())
+                    over = terminated or truncated
+            finally:
+                env.close()
         return [rgb(image) for image in images if image is not None]
 
     def get_extra_state(self) -> int:

@@ -4,18 +4,28 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import gymnasium as gym
 import numpy as np
 from torch import nn
 
+from rlrun.core.agent import Agent
 from rlrun.core.logged import log
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError, RunError, reason
 from rlrun.module import Module
 from rlrun.settings import config
-from rlrun.types import Episode, Return, Step
+from rlrun.types import Batch, Context, Episode, Return, Step
+
+
+class AgentCopy(Protocol):
+    """A copy of a run's agent. It shares nothing with the run, and no engine records it."""
+
+    agent: Agent
+
+    def follow(self, name: str) -> None:
+        """Takes over the present state of the run's agent. Its random streams are seeded by `name`."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,10 @@ class RunView:
 
         Numbers that they log with `rlrun.log` become metrics of the run.
         """
+        raise NotImplementedError
+
+    def agent_copy(self) -> AgentCopy:
+        """Returns a copy of the agent, for what must not happen to the agent itself, such as an update."""
         raise NotImplementedError
 
     def replay(self) -> dict[str, np.ndarray]:
@@ -87,6 +101,9 @@ class Callback(Module):
         step: tensors [num_envs, ...], listed at `rlrun.types.Step`, without normalisation and intrinsic rewards.
         """
 
+    def on_update(self, batch: Batch, ctx: Context) -> None:
+        """Called before every update of the agent, with what `Agent.update` receives. Must not change the batch."""
+
     def on_episode(self, episode_return: Return, length: int) -> None:
         """Called for every training episode that ended. length: in steps."""
 
@@ -131,6 +148,15 @@ class Callbacks(nn.ModuleList):
     def watch_steps(self) -> bool:
         """Whether one of them has an `on_step` of its own."""
         return any(type(callback).on_step is not Callback.on_step for callback in self)
+
+    @property
+    def watch_updates(self) -> bool:
+        """Whether one of them has an `on_update` of its own."""
+        return any(type(callback).on_update is not Callback.on_update for callback in self)
+
+    def take_update(self, batch: object, ctx: Context) -> None:
+        """Calls `on_update`."""
+        self.call("on_update", batch, ctx)
 
     def take_step(self, step: Step, measures: Mapping[str, np.ndarray]) -> None:
         """Hands the measures of a step to every callback and calls `on_step`."""

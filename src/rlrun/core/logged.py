@@ -1,6 +1,8 @@
 """Collects metrics of the user: numbers that agents, environments and callbacks log."""
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 Logged = list[tuple[str, float]]
 """Names and values, in the order in which they were logged."""
@@ -29,3 +31,14 @@ def take_logged() -> Logged:
     found = [*_logged]
     _logged.clear()
     return found
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """A context in which numbers that are logged are discarded."""
+    before = take_logged()
+    try:
+        yield
+    finally:
+        _logged.clear()
+        _logged.extend(before)

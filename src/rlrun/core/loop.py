@@ -57,6 +57,8 @@ class Loop(Requires, Module):
         self.batch: Any = None  # the last relabelled batch that was learned from
         # is called with every step and its measures, for callbacks
         self.watch: Callable[[Step, Mapping[str, np.ndarray]], object] | None = None
+        # is called before every update with its batch, for callbacks
+        self.watch_update: Callable[[object, Context], object] | None = None
 
     @classmethod
     def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
@@ -219,6 +221,8 @@ class Loop(Requires, Module):
     def update_agent(self, batch: Batch | MetaBatch | PopulationBatch, ctx: Context) -> tuple[Metrics, Tensor | None]:
         """Does the first half of `update`; `update_addons` does the second."""
         self.batch = batch
+        if self.watch_update is not None:
+            self.watch_update(batch, ctx)
         more: Tensor | None = None
         metrics = self.agent.update(batch, ctx)
         if isinstance(metrics, tuple):

@@ -1,7 +1,5 @@
 """The agent of a run, trained or still in training, as a Python object that maps observations to actions."""
 
-import copy
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
-from rlrun.core.random import Stream, seed_for, streams_of
+from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import tensors
 from rlrun.envs.stepping.actions import Actions, conversion, nested, single, values
 from rlrun.envs.stepping.obs_adapter import FromTuple, in_dicts, read_mask
@@ -24,7 +22,7 @@ from rlrun.functional.distributions import Distribution, SquashedNormal
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped
 from rlrun.networks.choices import legal
-from rlrun.run.assemble import build_agent, scheduled
+from rlrun.run.live_copy import LiveCopy
 from rlrun.run.trained import passed_again, restored
 from rlrun.settings import registry
 from rlrun.types import MASK, Batch, Obs, Spec, carried
@@ -56,18 +54,9 @@ def copied(config: RunConfig, loop: Loop) -> "Policy":
     """
     if isinstance(loop.agent, MetaAgent):
         raise ConfigError("self.run.policy(): a meta-learned agent must adapt to a task before it acts")
-    device = loop.env.device
-    config = dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, engine="eager"))
-    gpus = [torch.cuda.current_device()] if device.type == "cuda" else []
-    with torch.random.fork_rng(gpus):
-        config, schedules = scheduled(config, device)
-        agent, addons = build_agent(config, loop.env.spec, device)
-    for part, source in ((agent, loop.agent), (addons, loop.addons), (schedules, loop.schedules)):
-        part.load_state_dict(copy.deepcopy(source.state_dict()))
-    for part in (agent, addons):
-        for stream in streams_of(part):
-            stream.generator.manual_seed(seed_for(stream.seed, f"{stream.name} policy at {loop.steps}"))
-    return Policy(agent, addons, loop.env.spec, device)
+    found = LiveCopy(config, loop)
+    found.follow(f"policy at {loop.steps}")
+    return Policy(found.agent, found.addons, loop.env.spec, loop.env.device)
 
 
 class Policy:

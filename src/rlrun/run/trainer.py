@@ -103,6 +103,8 @@ class Trainer:
         self.called_for = 0  # number of `loop.metrics.episodes` for which callbacks have been called
         if self.callbacks.watch_steps:
             loop.watch = self.callbacks.take_step
+        if self.callbacks.watch_updates:
+            loop.watch_update = self.callbacks.take_update
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()

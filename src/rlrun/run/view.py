@@ -7,6 +7,7 @@ import numpy as np
 
 from rlrun.config.schema import RunConfig
 from rlrun.core.callback import RunView
+from rlrun.run.live_copy import LiveCopy
 from rlrun.run.plain_env import make_env
 from rlrun.run.policy import Policy, copied
 from rlrun.run.replayed import arrays
@@ -25,6 +26,9 @@ class LiveRun(RunView):
     def make_env(self, num_envs: int | None = None, render_mode: str | None = None) -> gym.Env | gym.vector.VectorEnv:
         masked = MASK in getattr(self.loop.env.spec.obs, "spaces", ())
         return make_env(self.config, num_envs, render_mode, masked)
+
+    def agent_copy(self) -> LiveCopy:
+        return LiveCopy(self.config, self.loop)
 
     def replay(self) -> dict[str, np.ndarray]:
         return arrays(self.loop.buffer, self.loop.env.spec, self.config.algo["name"])
