@@ -4,7 +4,7 @@ Leaves of rollouts may also be `Indexed`, which selecting and reshaping along ti
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -21,11 +21,20 @@ def stack(trees: Sequence[Any]) -> Any:
     return torch.stack(list(trees))
 
 
-def joined(trees: Sequence[Any]) -> Any:
-    """Returns trees of tensors with the same keys, concatenated along the first dimension. Copies the tensors."""
+def unstacked(tree: T) -> list[T]:
+    """Returns the trees that `stack` has joined, as views."""
+    if isinstance(tree, Tensor):
+        return cast(list[T], list(tree.unbind(0)))
+    branch = cast(dict[str, object], tree)
+    parts = [unstacked(value) for value in branch.values()]
+    return [cast(T, dict(zip(branch, values, strict=True))) for values in zip(*parts, strict=True)]
+
+
+def joined(trees: Sequence[Any], dim: int = 0) -> Any:
+    """Returns trees of tensors with the same keys, concatenated along dimension `dim`. Copies the tensors."""
     if isinstance(trees[0], dict):
-        return {key: joined([tree[key] for tree in trees]) for key in trees[0]}
-    return torch.cat(list(trees))
+        return {key: joined([tree[key] for tree in trees], dim) for key in trees[0]}
+    return torch.cat(list(trees), dim)
 
 
 def selected(tree: T, rows: Tensor, dim: int) -> T:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from stand_in_actors import RayTaskError, StandIn
 from toys import put, toy, train
 
@@ -47,7 +48,12 @@ def test_shards_in_actors_equal_shards_in_the_run_though_one_is_lost(
 
 @pytest.fixture
 def worker(ray: StandIn, make: Build) -> RayWorker:
-    methods = {"advance": lambda count, _: iter(range(count)), "state": lambda: 1 / 0, "load_state": lambda state: None}
+    step = {"following": torch.zeros(1), "next_obs": torch.ones(1)}
+    methods = {
+        "advance": lambda count, _: iter([(step, None)] * count),
+        "state": lambda: 1 / 0,
+        "load_state": lambda state: None,
+    }
     shards = {4: SimpleNamespace(**methods, close=list)}
     one = RayWorker([4], lambda numbers: shards, make("CartPole-v1").recipe, 7.0, ray, 1.0)  # type: ignore
     one.wait()
@@ -56,7 +62,8 @@ def worker(ray: StandIn, make: Build) -> RayWorker:
 
 def test_an_actor_has_its_time_limit_for_each_step(worker: RayWorker, ray: StandIn) -> None:
     worker.call("advance", [[3, {}]])
-    assert [worker.result() for _ in range(3)] == [[0], [1], [2]] and ray.limits[2:] == [21.0]
+    (steps,) = worker.result()
+    assert len(steps.events) == 3 and ray.limits[2:] == [21.0]
     ray.silent = True
     worker.call("advance", [[2, {}]])
     with pytest.raises(LostError, match="gave no answer in 14 s"):

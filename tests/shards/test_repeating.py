@@ -13,6 +13,7 @@ from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
 from rlrun.shards.group import Group
 from rlrun.shards.repeating import LOSSES, Repeating
+from rlrun.shards.shard import Steps
 from rlrun.testing import load, save
 
 Build = Callable[..., Any]
@@ -22,14 +23,18 @@ LOCAL = {"cluster": {"name": "local", "workers": None, "on_lost": "repeat", "sta
 
 
 class Counters(Group):
-    """Stands in for a worker of two shards. Each adds its weight to its sum in every step, and yields the sum."""
+    """Stands in for a worker of two shards. Each adds its weight to its sum in every step, and yields the sum.
+
+    Its first successor sends the steps of `advance` in other numbers than it does.
+    """
 
     def __init__(self, lost: list[int]):
         """lost: numbers of results, of all workers together, before which the worker is lost; the first is removed."""
         super().__init__([4, 5])
         self.lost = lost
+        self.together = 1 + len(lost)
         self.sums, self.weights = [0, 0], [0, 0]
-        self.results: list[list[int]] = []
+        self.results: list[list[Any]] = []
         self.closed = False
         self.log: list[str] = []
 
@@ -37,7 +42,7 @@ class Counters(Group):
         assert not self.closed
         self._live()
         self.log.append(method)
-        steps = 1
+        steps, found = 1, []
         if method in ("advance", "episodes"):
             steps = next(word for word in given[0] if isinstance(word, int))
         for _ in range(steps):
@@ -49,9 +54,14 @@ class Counters(Group):
                     self.weights[shard] = weights.get("weight", self.weights[shard])
                 if method in ("advance", "episodes"):
                     self.sums[shard] += self.weights[shard]
-            self.results.append([*self.sums])
+            found.append([*self.sums])
         if method == "episodes":
-            self.results.append([None, None])
+            found.append([None, None])
+        if method == "advance":
+            starts = range(0, steps, self.together)
+            groups = [[*zip(*found[start : start + self.together], strict=True)] for start in starts]
+            found = [[Steps({}, {}, own) for own in group] for group in groups]  # type: ignore[arg-type]
+        self.results += found
 
     def result(self) -> list[Any]:
         assert not self.closed
@@ -74,7 +84,13 @@ def sums(lost: list[int], state_every: int = 3, method: str = "advance") -> tupl
     found = []
     for count, weights in [(2, {"weight": 1}), (2, {}), (1, {"weight": 5}), (4, {}), (1, {})]:
         group.call(method, [[count, weights] if method == "advance" else [weights, count]] * 2)
-        found += [group.result() for _ in range(count)]
+        until = len(found) + count
+        while len(found) < until:
+            result = group.result()
+            if method == "advance":
+                found += [[*sums] for sums in zip(*(steps.events for steps in result), strict=True)]
+            else:
+                found.append(result)
         if method == "episodes":
             assert group.result() == [None, None]
     return found, group

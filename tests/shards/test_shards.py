@@ -22,9 +22,11 @@ from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.envs.stepping.workers import TimedPipe, packed
 from rlrun.errors import ConfigError, RunError
-from rlrun.run.assemble import build_loop
+from rlrun.run.assemble import build_loop, build_shards
+from rlrun.run.exactness import Machine
+from rlrun.shards import shard as shard_module
 from rlrun.shards.local_worker import Worker
-from rlrun.shards.shard import weights_of
+from rlrun.shards.shard import STEPS_TOGETHER, grouped, together, weights_of
 from rlrun.testing import load, save
 
 Build = Callable[..., Any]
@@ -266,6 +268,15 @@ def test_shards_have_the_networks_of_the_run(build: Build) -> None:
     assert loop.env.groups[0].instances[1].agent.spec.num_envs == 4
 
 
+def test_shards_of_a_run_on_a_gpu_act_on_the_cpu(build: Build, make: Build) -> None:
+    loop = build(toy("sac", **TWO))
+    first = loop.env.groups[0].instances[0].env
+    config = run_config(toy("sac", **TWO, device="cuda:9"))
+    shards = build_shards(config, first.recipe, first.verdict, Machine.here(), [1])
+    assert shards[1].env.device.type == "cpu" and {x.device.type for x in shards[1].agent.parameters()} == {"cpu"}
+    shards[1].close()
+
+
 def test_only_changed_weights_are_sent(build: Build) -> None:
     loop = train(build(toy("sac", **TWO)), 2)
     loop.collector.advance(loop.agent)
@@ -347,7 +358,8 @@ class Numbers:
 
     def advance(self, count: int, size: int = 1, done: Path | None = None) -> Iterator[Any]:
         for step in range(count):
-            yield torch.tensor([self.number, step] * size)
+            obs = torch.tensor([self.number, step] * size)
+            yield {"following": obs, "next_obs": obs + 1 if step == 1 else obs}, None
         if done is not None:
             done.touch()
             raise ValueError("no more steps")
@@ -371,19 +383,38 @@ def worker(make: Build) -> Iterator[Worker]:
 
 
 def test_a_worker_steps_its_shards_together(worker: Worker) -> None:
-    worker.call("advance", [[2], [2]])
-    assert equal([worker.result(), worker.result()], [[torch.tensor([i, step]) for i in (4, 5)] for step in (0, 1)])
+    worker.call("advance", [[STEPS_TOGETHER + 2], [STEPS_TOGETHER + 2]])
+    found = [worker.result(), worker.result()]
+    for shard, number in enumerate((4, 5)):
+        first, second = found[0][shard], found[1][shard]
+        assert equal(first.step, {"following": torch.tensor([[number, step] for step in range(STEPS_TOGETHER)])})
+        assert equal(first.next_obs, {1: torch.tensor([number + 1, 2])}) and first.events == [None] * STEPS_TOGETHER
+        assert equal(second.step["following"][:, 1], torch.tensor([STEPS_TOGETHER, STEPS_TOGETHER + 1]))
+
+
+def test_steps_of_slow_environments_are_sent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_module, "TOGETHER_S", 0.0)
+    steps = grouped((step,) for step in Numbers(1).advance(3))
+    assert [len(steps.events) for (steps,) in steps] == [1, 1, 1]
+
+
+def test_steps_with_different_keys_do_not_come_together() -> None:
+    step = {"following": torch.zeros(1), "next_obs": torch.zeros(1)}
+    with pytest.raises(KeyError, match="reward"):
+        together([(step, None), (step | {"reward": torch.zeros(1)}, None)])
 
 
 def test_a_worker_goes_on_while_the_run_does_not_read(worker: Worker, tmp_path: Path) -> None:
     """A pipe does not hold its steps. What a shard raises comes after them."""
     done = tmp_path / "done"
-    worker.call("advance", [[4, 100_000, done]] * 2)
+    worker.call("advance", [[2 * STEPS_TOGETHER, 2_000, done]] * 2)
     until = time.monotonic() + 20.0
     while not done.exists():
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert [int(worker.result()[0][1]) for _ in range(4)] == [0, 1, 2, 3]
+    found = 0
+    while found < 2 * STEPS_TOGETHER:
+        found += len(worker.result()[0].events)
     with pytest.raises(EnvError, match="no more steps"):
         worker.result()
 

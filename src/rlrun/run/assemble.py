@@ -132,11 +132,13 @@ def build_shards(
 ) -> dict[int, Shard]:
     """Returns some of the shards of a run, by their numbers. May be called in a worker.
 
+    They act on the CPU, also if the agent learns on a GPU: a worker need not have one, and the results are the same.
     one, verdict: how an environment is made, and the result of its self-test. machine: that of the run.
     Raises ConfigError if this one is another.
     """
     registry.load([plugin for plugin in config.plugins if typed_again(plugin) is None])
-    device = prepare_device(config)
+    engine.prepare(config.trainer.threads, config.trainer.precision)
+    device = torch.device("cpu")
     machine.check()
     config, schedules = scheduled(config, device)
     num_envs = config.env.num_envs

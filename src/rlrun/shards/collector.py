@@ -1,6 +1,7 @@
 """Collects steps from all shards: sends what acting reads, and joins what the shards have taken."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -44,18 +45,27 @@ class ShardedCollector(Collector):
         for number in range(count):
             action, extras = self.act(policy)
             self.env.call("step", self.env.split(action), self.env.split(extras))
-            found += self._received(1, meanwhile if number == count - 1 else None)
+            with self._all_read():
+                if meanwhile is not None and number == count - 1:
+                    meanwhile()
+                found.append(self._joined(*self.env.step(self.env.result())))
         return found
 
     def _received(self, count: int, meanwhile: Callable[[], object] | None) -> list[tuple[Step, Events]]:
-        """Returns the requested steps of all shards, after `meanwhile`.
-
-        An exception ends all shards, because the next call would receive steps that were left.
-        """
-        try:
+        """Returns the requested steps of all shards, after `meanwhile`."""
+        found: list[tuple[Step, Events]] = []
+        with self._all_read():
             if meanwhile is not None:
                 meanwhile()
-            return [self._joined(self.env.result()) for _ in range(count)]
+            while len(found) < count:
+                found += [self._joined(*step) for step in self.env.steps(self.env.result())]
+        return found
+
+    @contextmanager
+    def _all_read(self) -> Iterator[None]:
+        """Ends all shards after an exception, because the next call would receive steps that were left."""
+        try:
+            yield
         except BaseException:
             self.env.close(terminate=True)
             raise
@@ -81,12 +91,9 @@ class ShardedCollector(Collector):
             own_params = [*self.env.split(params)]
         weights = [self._changed()] * num_shards
         self.env.call("episodes", weights, own_counts, own_names, [seed] * num_shards, own_params)
-        try:
+        with self._all_read():
             for found in self.env.results():
-                yield self._joined(self._padded(cast(list[Taken | None], found)))
-        except BaseException:  # the next call would receive the steps that were left
-            self.env.close(terminate=True)
-            raise
+                yield self._joined(*self.env.step(self._padded(cast(list[Taken | None], found))))
 
     def _padded(self, found: Sequence[Taken | None]) -> list[Taken]:
         """Returns the steps of all shards, with masked ones for the shards that took none."""
@@ -106,9 +113,8 @@ class ShardedCollector(Collector):
             taken_or_not.append((step, None))
         return taken_or_not
 
-    def _joined(self, found: Sequence[object]) -> tuple[Step, Events]:
-        """Returns a step of all shards, with what was acted on. found: a Taken of each shard."""
-        result, events = self.env.step(found)
+    def _joined(self, result: Step, events: Events) -> tuple[Step, Events]:
+        """Returns a step of all shards, with what was acted on, and its events."""
         self.clock.lap("env")
         step = {"obs": self.obs, "action": result["action"], "first": self.carry["first"], **result}
         self.obs = result["following"]

@@ -14,8 +14,8 @@ from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 from rlrun.nested import index as rows_of
 from rlrun.shards.group import Group
-from rlrun.shards.shard import ShardState, Status, Taken
-from rlrun.tensors import joined, on
+from rlrun.shards.shard import ShardState, Status, Steps, Taken
+from rlrun.tensors import joined, on, unstacked
 from rlrun.types import NOTHING, Episode, Events, Obs, Step
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class ShardedEnv(nn.Module):
         return self.result()
 
     def call(self, method: str, *columns: Sequence[object]) -> None:
-        """Begins what `each` does; `result` must follow, after `advance` once for each step.
+        """Begins what `each` does; `result` must follow, after `advance` until it has brought all steps.
 
         Raises RunError if a worker has failed.
         """
@@ -100,6 +100,19 @@ class ShardedEnv(nn.Module):
         if all(one["next_obs"] is one["following"] for one in steps):
             step["next_obs"] = step["following"]  # one object, as buffers store it only once then
         return step, self._joined(events)
+
+    def steps(self, found: Sequence[object]) -> Iterator[tuple[Step, Events]]:
+        """Yields consecutive steps of all shards, as `step` returns one. found: `Steps` of each shard."""
+        shards = cast(Sequence[Steps], found)
+        joined_steps: list[Step] = unstacked(on(self.device, joined([steps.step for steps in shards], 1)))
+        all_events = zip(*[steps.events for steps in shards], strict=True)
+        for index, (step, events) in enumerate(zip(joined_steps, all_events, strict=True)):
+            step["next_obs"] = step["following"]
+            if any(index in steps.next_obs for steps in shards):
+                blocks = zip(shards, self.split(step["following"]), strict=True)
+                own = [on(self.device, steps.next_obs.get(index, following)) for steps, following in blocks]
+                step["next_obs"] = joined(own)
+            yield step, self._joined(events)
 
     def _joined(self, found: Sequence[Events | None]) -> Events:
         """Returns the events of all shards, with the indices that environments have in the run."""

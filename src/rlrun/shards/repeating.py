@@ -5,27 +5,33 @@ those that have arrived before are passed over.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 from rlrun.envs.stepping.workers import LostError
 from rlrun.shards.group import Group
-from rlrun.shards.shard import ShardState, Weights
+from rlrun.shards.shard import ShardState, Steps, Weights
 
 LOSSES = 3  # workers that may be lost in a row without a new result
 Given = Sequence[Sequence[object]]
 
 
-class Sent(NamedTuple):
-    """A method that was called in each shard, with the arguments of each."""
+@dataclass
+class Sent:
+    """A method that was called in each shard with the arguments of each, and how much of its results has arrived."""
 
     method: str
     given: Given
+    received: int = 0  # steps of `advance`; else results
+    ended: bool = False  # whether the last result has arrived
 
     @property
     def num_steps(self) -> int:
-        """The number of steps that every shard takes; 0 for episodes, whose length is not known."""
+        """The number of steps that every shard takes; of episodes, whose length is not known, those that arrived."""
         if self.method == "advance":
             return cast(int, self.given[0][0])
+        if self.method == "episodes":
+            return self.received - self.ended  # the last result has no step
         return int(self.method == "step")
 
     @property
@@ -37,13 +43,30 @@ class Sent(NamedTuple):
             return cast(Weights, self.given[0][0])
         return {}
 
-    def is_last(self, number: int, found: Sequence[object]) -> bool:
-        """Returns whether a result is the last that `answers` yields. number: of results up to this one."""
-        if self.method == "episodes":
-            return all(result is None for result in found)
+    def size(self, found: Sequence[object]) -> int:
+        """Returns how much of `received` a result is."""
         if self.method == "advance":
-            return number == self.num_steps
-        return True
+            return len(cast(Steps, found[0]).events)
+        return 1
+
+    def receive(self, found: Sequence[object]) -> None:
+        """Counts a result."""
+        self.received += self.size(found)
+        if self.method == "episodes":
+            self.ended = all(result is None for result in found)
+        else:
+            self.ended = self.method != "advance" or self.received == self.num_steps
+
+    def parts(self) -> "list[Sent]":
+        """Returns calls that together do what this one does. A part of `advance` has arrived whole, or not at all.
+
+        How many steps come together depends on the time that they take, so they may come in others again.
+        """
+        if self.method != "advance" or self.ended or not self.received:
+            return [self]
+        arrived = [(self.received, weights) for _, weights in self.given]
+        rest: Given = [(self.num_steps - self.received, {}) for _ in self.given]
+        return [Sent(self.method, arrived, self.received), Sent(self.method, rest)]
 
 
 class Repeating(Group):
@@ -60,20 +83,14 @@ class Repeating(Group):
         self.states: Sequence[ShardState] | None = None  # that were kept last; None: the shards as they are built
         self.weights: Weights = {}  # that the shards had then, of those that were sent
         self.calls: list[Sent] = []  # since then
-        self.method = ""  # that was called last
-        self.num_received = 0  # results of these calls
-        self.num_steps = 0  # of these calls
         self.keeps = False  # whether the last call is for the next state to keep
         self.losses = 0  # since the last new result
 
     def call(self, method: str, given: Given) -> None:
         if self.keeps:
             self._keep()
-        call = Sent(method, given)
-        self._send(call)
-        self.num_steps += call.num_steps
-        self.method = method
-        if self.num_steps >= self.state_every:
+        self._send(Sent(method, given))
+        if sum(call.num_steps for call in self.calls) >= self.state_every:
             self._send(Sent("state", [()] * len(self.shards)))  # is there by the next call
             self.keeps = True
 
@@ -84,9 +101,7 @@ class Repeating(Group):
                 break
             except LostError as error:
                 self._replace(error)
-        self.num_received += 1
-        if self.method == "episodes" and any(result is not None for result in found):
-            self.num_steps += 1
+        next(call for call in self.calls if not call.ended).receive(found)
         self.losses = 0
         return found
 
@@ -96,7 +111,7 @@ class Repeating(Group):
     def _send(self, call: Sent) -> None:
         self.calls.append(call)
         try:
-            self.worker.call(*call)
+            self.worker.call(call.method, call.given)
         except LostError as error:
             self._replace(error)
 
@@ -105,7 +120,7 @@ class Repeating(Group):
         self.states = cast(list[ShardState], self.result())
         for call in self.calls:
             self.weights |= call.weights
-        self.calls, self.num_received, self.num_steps, self.keeps = [], 0, 0, False
+        self.calls, self.keeps = [], False
 
     def _replace(self, error: LostError) -> None:
         """Starts a worker that goes on where the lost one ended. Raises the error if too many were lost in a row."""
@@ -124,19 +139,16 @@ class Repeating(Group):
         )
 
     def _repeat(self) -> None:
-        """Brings a new worker to where the lost one ended: sends all calls, and passes over results received before."""
+        """Brings a new worker to where the lost one ended: makes all calls, and passes over what has arrived before."""
         if self.states is not None:
-            for call in (
-                Sent("load_weights", [(self.weights,)] * len(self.shards)),
-                Sent("load_state", [(state,) for state in self.states]),
+            for method, given in (
+                ("load_weights", [(self.weights,)] * len(self.shards)),
+                ("load_state", [(state,) for state in self.states]),
             ):
-                self.worker.call(*call)
+                self.worker.call(method, given)
                 self.worker.result()
-        remaining = self.num_received
-        for call in self.calls:
-            self.worker.call(*call)
-            number, ended = 0, False
-            while remaining and not ended:
-                number += 1
-                remaining -= 1
-                ended = call.is_last(number, self.worker.result())
+        for call in [part for sent in self.calls for part in sent.parts()]:
+            self.worker.call(call.method, call.given)
+            remaining = call.received
+            while remaining:
+                remaining -= call.size(self.worker.result())

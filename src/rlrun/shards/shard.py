@@ -5,7 +5,8 @@ environments. What a shard does depends only on its state and on what it is sent
 process in which it runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import NamedTuple, TypedDict
@@ -20,7 +21,7 @@ from rlrun.core.logged import log, take_logged
 from rlrun.core.random import streams_of
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.schedules.numbers import Schedules
-from rlrun.tensors import on
+from rlrun.tensors import on, stack
 from rlrun.types import NOTHING, Batch, Events, Obs, Step
 
 Weights = dict[str, Tensor]
@@ -28,6 +29,18 @@ Weights = dict[str, Tensor]
 
 Taken = tuple[Step, Events | None]
 """A step of a shard, without what was acted on, and its events, None for `NOTHING`."""
+
+
+STEPS_TOGETHER = 64  # in one message at most
+TOGETHER_S = 0.05  # seconds in which they are taken, about, so that those of slow environments do not wait
+
+
+class Steps(NamedTuple):
+    """Consecutive steps of a shard, which are sent together: a message of a few large tensors is cheap to read."""
+
+    step: Step  # [steps, block, ...], without what was acted on and without `next_obs`
+    next_obs: dict[int, Obs]  # [block, ...] by the index of the step, where it is not the observation to act on next
+    events: Sequence[Events | None]  # of each step, None for `NOTHING`
 
 
 def weights_of(agent: Agent, addons: Addons, schedules: Schedules) -> Weights:
@@ -173,6 +186,19 @@ def taken(step: Step, events: Events) -> Taken:
     return sent, events._replace(own_returns=dict(events.own_returns), measures=dict(events.measures))
 
 
+def together(found: Sequence[Taken]) -> Steps:
+    """Returns consecutive steps as one. Raises KeyError if their keys differ."""
+    next_obs: dict[int, Obs] = {}
+    steps: list[Step] = []
+    for index, (step, _) in enumerate(found):
+        if step["next_obs"] is not step["following"]:
+            next_obs[index] = step["next_obs"]
+        steps.append({name: value for name, value in step.items() if name != "next_obs"})
+        if step.keys() != found[0][0].keys():
+            raise KeyError(f"two steps of a shard differ by {step.keys() ^ found[0][0].keys()}")
+    return Steps(stack(steps), next_obs, [events for _, events in found])
+
+
 @contextmanager
 def own_logged() -> Iterator[list[tuple[str, float]]]:
     """Yields a list that then holds what is logged in the context, without what the process of the run has logged."""
@@ -191,15 +217,35 @@ def with_logged(events: Events, logged: Sequence[tuple[str, float]]) -> Events:
     return events._replace(logged=[*logged, *events.logged])
 
 
+def grouped(steps: Iterable[tuple[Taken, ...]]) -> Iterator[list[object]]:
+    """Yields consecutive steps together, as `Steps` of each shard. What is raised comes after the steps before it."""
+    waiting: list[tuple[Taken, ...]] = []
+    fault: Exception | None = None
+    began = time.monotonic()
+    try:
+        for step in steps:
+            waiting.append(step)
+            if len(waiting) == STEPS_TOGETHER or time.monotonic() - began > TOGETHER_S:
+                yield [together(own) for own in zip(*waiting, strict=True)]
+                waiting = []
+                began = time.monotonic()
+    except Exception as error:
+        fault = error
+    if waiting:
+        yield [together(own) for own in zip(*waiting, strict=True)]
+    if fault is not None:
+        raise fault
+
+
 def answers(shards: Sequence[Shard], method: str, given: Sequence[Sequence[object]]) -> Iterator[list[object]]:
     """Calls a method of each shard with its own arguments. Yields lists of one result for each shard.
 
-    `advance` yields one list for each step, as soon as it is taken, and other methods one list. So does `episodes`,
-    with None for shards that have ended, and None for all in a last list.
+    `advance` yields lists of `Steps`, and `episodes` a list for each step, with None for shards that have ended, and
+    None for all in a last list. Other methods yield one list.
     """
     results = [getattr(shard, method)(*arguments) for shard, arguments in zip(shards, given, strict=True)]
     if method == "advance":
-        yield from map(list, zip(*results, strict=True))
+        yield from grouped(zip(*results, strict=True))
     elif method == "episodes":
         yield from map(list, zip_longest(*results))
         yield [None] * len(shards)
