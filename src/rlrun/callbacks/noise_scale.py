@@ -1,13 +1,12 @@
 """The callback `noise_scale`, which estimates how large a batch should be."""
 
 from dataclasses import astuple, dataclass
-from typing import TypedDict
 
 import torch
 from torch import Tensor
 
+from rlrun.callbacks.first_updates import FirstUpdates, MeasuredUpdates
 from rlrun.callbacks.gradients import HeldSteps
-from rlrun.core.callback import Callback
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.settings import PositiveFloat, PositiveFraction, config, register
@@ -42,15 +41,14 @@ class Averages:
         return (self.square / self.inner - 1) * size
 
 
-class MeasuredUpdates(TypedDict):
+class MeasuredNoise(MeasuredUpdates):
     """The state of the callback."""
 
-    due: bool
     averages: dict[str, tuple[float, ...]]  # by the path of the optimiser; the fields of `Averages`
 
 
 @register("callback", "noise_scale")
-class NoiseScale(Callback):
+class NoiseScale(FirstUpdates):
     """Logs the gradient noise scale tr(Sigma) / |G|^2 in transitions (arXiv 1812.06162, appendix A.1).
 
     G is the gradient of a loss, Sigma the covariance of the gradients of single transitions. Batches that are much
@@ -67,7 +65,6 @@ class NoiseScale(Callback):
     def __init__(self, cfg: Config):
         super().__init__(cfg)
         self.averages: dict[str, Averages] = {}
-        self.is_due = True  # whether the next update is measured
 
     def on_start(self) -> None:
         self.copy = self.run.agent_copy()
@@ -76,13 +73,7 @@ class NoiseScale(Callback):
         if fault:
             raise ConfigError(f"callbacks: noise_scale: {fault}")
 
-    def on_row(self, row: object) -> None:
-        self.is_due = True
-
-    def on_update(self, batch: Batch, ctx: Context) -> None:
-        if not self.is_due:
-            return
-        self.is_due = False
+    def measure(self, batch: Batch, ctx: Context) -> None:
         found = []
         sizes = []
         for index, half in enumerate(halves(batch, self.run.loop.replays)):
@@ -104,11 +95,12 @@ class NoiseScale(Callback):
             return gradient
         return gradient * (limit / torch.linalg.vector_norm(gradient)).clamp(max=1.0)
 
-    def get_extra_state(self) -> MeasuredUpdates:
-        return {"due": self.is_due, "averages": {name: astuple(averages) for name, averages in self.averages.items()}}
+    def get_extra_state(self) -> MeasuredNoise:
+        averages = {name: astuple(found) for name, found in self.averages.items()}
+        return {**super().get_extra_state(), "averages": averages}
 
-    def set_extra_state(self, state: MeasuredUpdates) -> None:
-        self.is_due = bool(state["due"])
+    def set_extra_state(self, state: MeasuredNoise) -> None:  # type: ignore[override]
+        super().set_extra_state(state)
         self.averages = {name: Averages(*map(float, values)) for name, values in state["averages"].items()}
 
 
