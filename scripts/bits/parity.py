@@ -35,6 +35,7 @@ CASES = {
     "a2c": ["algo=a2c", "env=CartPole", *ON_POLICY],
     "vtrace, lag 0": ["algo=vtrace", "env=CartPole", *ON_POLICY],
     "vtrace, lag 1": ["algo=vtrace", "env=CartPole", "algo.loop.lag=1", *ON_POLICY],
+    "svpg": ["algo=svpg", "env=CartPole", "algo.num_particles=4", *ON_POLICY],
     "sac": ["algo=sac", "env=Pendulum", *OFF_POLICY],
     "sac, lag 1": ["algo=sac", "env=Pendulum", "algo.loop.lag=1", *OFF_POLICY],
     "sac, exchanges every 16 steps": ["algo=sac", "env=Pendulum", "algo.loop.shard_steps=16", *OFF_POLICY],

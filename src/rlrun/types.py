@@ -61,7 +61,7 @@ class Spec:
 
     obs: Any  # the space of one environment
     action: Any  # the space of one environment; bounded Box actions are rescaled to [-1, 1]
-    num_envs: int  # number of environments that are stepped together
+    num_envs: int  # number of environments that are stepped together; in a shard, of all shards
     reward_dim: int = 1  # number of reward columns; above 1 the reward is a vector
     objective: Objective | None = None  # for an environment with a reward vector; None: its reward is a scalar
     bonuses: tuple[Bonus, ...] = ()  # intrinsic rewards that add-ons append as the last columns of the reward
@@ -75,6 +75,7 @@ class Spec:
     )  # what environments declare to report: name -> space
     time_limit: int | None = None  # steps after which an episode is cut; None: not known
     log_info: tuple[str, ...] = ()  # the entries of infos that `Episode.infos` may have
+    first_env: int | None = None  # in a shard: the index in the run of its first environment
 
     @property
     def own_rewards(self) -> int:

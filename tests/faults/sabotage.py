@@ -9,8 +9,8 @@
     lock     operating_system.fcntl.flock            nothing is locked                   two writers, 64 resumes
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
     env      envs.stepping.vector.VectorEnv._restore environments are reset              kills, signals: bit equality
-    kept     shards.repeating.Repeating._keep  the calls are kept, not the state  workers of shards
-    order    shards.env.ShardedEnv.result   shards are in another order        workers of shards
+    kept     shards.repeating.Repeating._keep        the calls are kept, not the state   workers of shards
+    order    shards.env.ShardedEnv.result, .steps    shards are in another order         workers of shards
 
 A child process calls `switch_off(name)` before anything else; a test uses `without(name)`.
 """
@@ -108,7 +108,7 @@ def no_kept(patch: pytest.MonkeyPatch) -> None:
 
     def forget(group: Any) -> None:
         group.result()
-        group.calls, group.num_received, group.keeps = [], 0, False
+        group.calls, group.keeps = [], False
 
     patch.setattr(Repeating, "_keep", forget)
 
@@ -116,16 +116,18 @@ def no_kept(patch: pytest.MonkeyPatch) -> None:
 def no_order(patch: pytest.MonkeyPatch) -> None:
     from rlrun.shards.env import ShardedEnv
 
-    result = ShardedEnv.result
+    def as_they_come(method: Any) -> Any:
+        def reversed_groups(env: Any, *given: Any) -> Any:
+            groups, env.groups = env.groups, env.groups[::-1]
+            try:
+                return [*method(env, *given)]
+            finally:
+                env.groups = groups
 
-    def as_they_come(env: Any) -> Any:
-        groups, env.groups = env.groups, env.groups[::-1]
-        try:
-            return result(env)
-        finally:
-            env.groups = groups
+        return reversed_groups
 
-    patch.setattr(ShardedEnv, "result", as_they_come)
+    for name in ("result", "steps"):
+        patch.setattr(ShardedEnv, name, as_they_come(getattr(ShardedEnv, name)))
 
 
 PROTECTIONS: dict[str, Patch] = {

@@ -25,6 +25,7 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.run.assemble import build_loop, build_shards
 from rlrun.run.exactness import Machine
 from rlrun.shards import shard as shard_module
+from rlrun.shards.group import Here
 from rlrun.shards.local_worker import Worker
 from rlrun.shards.shard import STEPS_TOGETHER, grouped, together, weights_of
 from rlrun.testing import load, save
@@ -58,6 +59,7 @@ def loud() -> Iterator[dict[str, Any]]:
     [
         ("ppo", {"lag": 1}),
         ("vtrace", {"lag": 2}),
+        ("svpg", {"lag": 0}),
         ("sac", {"lag": 1}),
         ("sac", {"shard_steps": 3}),
         ("dqn", {"lag": 1, "shard_steps": 3}),
@@ -328,9 +330,19 @@ def test_settings_that_shards_do_not_support_are_refused(changes: dict[str, Any]
         build_loop(run_config(toy("ppo", **changes)))
 
 
-def test_particles_refuse_shards() -> None:
-    with pytest.raises(ConfigError, match=r"algo\.loop\.shards is not supported by algo=svpg"):
-        build_loop(run_config(toy("svpg", **TWO)))
+@pytest.mark.parametrize("num_particles", [1, 2, 4])
+def test_particles_act_in_the_same_environments_with_shards(num_particles: int, build: Build) -> None:
+    values = {"env.num_envs": 4, "algo.num_particles": num_particles}
+    plain, sharded = build(toy("svpg", **values)), build(toy("svpg", **values, **{"algo.loop.shards": 2}))
+    seen: list[tuple[int, int]] = []
+    everyone = [shard.agent for shard in sharded.env.groups[0].instances]
+    for first, agent in zip((0, 2), everyone, strict=True):
+        for particle, envs in agent.split(torch.zeros(2)):
+            number = list(agent.particles).index(particle)
+            seen += [(env, number) for env in range(first + envs.start, first + envs.stop)]
+    own = {particle: number for number, particle in enumerate(plain.agent.particles)}
+    slices = [(own[particle], envs) for particle, envs in plain.agent.split(torch.zeros(4))]
+    assert seen == [(env, number) for number, envs in slices for env in range(envs.start, envs.stop)]
 
 
 @pytest.mark.parametrize("at_the_call", [True, False])
@@ -396,6 +408,23 @@ def test_steps_of_slow_environments_are_sent_soon(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shard_module, "TOGETHER_S", 0.0)
     steps = grouped((step,) for step in Numbers(1).advance(3))
     assert [len(steps.events) for (steps,) in steps] == [1, 1, 1]
+
+
+def test_shards_may_send_their_steps_in_different_numbers(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slower(Here):
+        def result(self) -> list[object]:
+            with monkeypatch.context() as patch:
+                patch.setattr(shard_module, "STEPS_TOGETHER", 2)
+                return super().result()
+
+    expected, loop = build(toy("ppo", **TWO)), build(toy("ppo", **TWO))
+    first, second = loop.env.groups[0].instances
+    loop.env.groups = [Here({0: first}), Slower({1: second})]
+    for _ in range(20):
+        for (step, events), (other, other_events) in zip(
+            *(one.collector.collect(5, one.agent) for one in (expected, loop)), strict=True
+        ):
+            assert equal(step, other) and equal(events._asdict(), other_events._asdict())
 
 
 def test_steps_with_different_keys_do_not_come_together() -> None:

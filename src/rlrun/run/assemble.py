@@ -147,7 +147,8 @@ def build_shards(
     built = {}
     for shard in shards:
         env = VectorEnv.block(env_config, one, verdict, sequence(config.seed, "env"), device, shard * block)
-        agent, addons = build_agent(config, dataclasses.replace(env.spec, num_envs=num_envs), device)
+        spec = dataclasses.replace(env.spec, num_envs=num_envs, first_env=shard * block)
+        agent, addons = build_agent(config, spec, device)
         # where the process of the run never acts, shard 0 may draw what a run without shards would draw
         if shard or registry.lookup("loop", config.algo["loop"]["name"]).replays:
             for part in (agent, addons):

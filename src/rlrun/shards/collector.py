@@ -40,7 +40,10 @@ class ShardedCollector(Collector):
         if policy is self.agent:
             weights = self._changed()
             self.env.call("advance", [count] * self.env.num_shards, [weights] * self.env.num_shards)
-            return self._received(count, meanwhile)
+            with self._all_read():
+                if meanwhile is not None:
+                    meanwhile()
+                return [self._joined(*step) for step in self.env.steps(count)]
         found = []
         for number in range(count):
             action, extras = self.act(policy)
@@ -49,16 +52,6 @@ class ShardedCollector(Collector):
                 if meanwhile is not None and number == count - 1:
                     meanwhile()
                 found.append(self._joined(*self.env.step(self.env.result())))
-        return found
-
-    def _received(self, count: int, meanwhile: Callable[[], object] | None) -> list[tuple[Step, Events]]:
-        """Returns the requested steps of all shards, after `meanwhile`."""
-        found: list[tuple[Step, Events]] = []
-        with self._all_read():
-            if meanwhile is not None:
-                meanwhile()
-            while len(found) < count:
-                found += [self._joined(*step) for step in self.env.steps(self.env.result())]
         return found
 
     @contextmanager

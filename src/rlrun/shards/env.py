@@ -14,7 +14,7 @@ from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import RunError
 from rlrun.nested import index as rows_of
 from rlrun.shards.group import Group
-from rlrun.shards.shard import ShardState, Status, Steps, Taken
+from rlrun.shards.shard import ShardState, Status, Steps, Taken, consecutive
 from rlrun.tensors import joined, on, unstacked
 from rlrun.types import NOTHING, Episode, Events, Obs, Step
 
@@ -101,9 +101,12 @@ class ShardedEnv(nn.Module):
             step["next_obs"] = step["following"]  # one object, as buffers store it only once then
         return step, self._joined(events)
 
-    def steps(self, found: Sequence[object]) -> Iterator[tuple[Step, Events]]:
-        """Yields consecutive steps of all shards, as `step` returns one. found: `Steps` of each shard."""
-        shards = cast(Sequence[Steps], found)
+    def steps(self, count: int) -> Iterator[tuple[Step, Events]]:
+        """Yields the steps that `advance` was called to take, as `step` returns one. Waits until all have come."""
+        shards: list[Steps] = []
+        for group in self.groups:
+            with self._ended_on_failure(group):
+                shards += received(group, count)
         joined_steps: list[Step] = unstacked(on(self.device, joined([steps.step for steps in shards], 1)))
         all_events = zip(*[steps.events for steps in shards], strict=True)
         for index, (step, events) in enumerate(zip(joined_steps, all_events, strict=True)):
@@ -197,3 +200,12 @@ class ShardedEnv(nn.Module):
             if type(error.__cause__) is EnvError:  # raised in a worker that has neither died nor hung
                 raise ValueError(error.__cause__.reason) from error
             raise
+
+
+def received(group: Group, count: int) -> list[Steps]:
+    """Returns `count` steps of each shard in a group, which may come in several results."""
+    found: list[list[Steps]] = []
+    while count:
+        found.append(cast(list[Steps], group.result()))
+        count -= len(found[-1][0].events)
+    return [consecutive(parts) for parts in zip(*found, strict=True)]

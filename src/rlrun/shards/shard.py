@@ -21,7 +21,7 @@ from rlrun.core.logged import log, take_logged
 from rlrun.core.random import streams_of
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.schedules.numbers import Schedules
-from rlrun.tensors import on, stack
+from rlrun.tensors import joined, on, stack
 from rlrun.types import NOTHING, Batch, Events, Obs, Step
 
 Weights = dict[str, Tensor]
@@ -197,6 +197,18 @@ def together(found: Sequence[Taken]) -> Steps:
         if step.keys() != found[0][0].keys():
             raise KeyError(f"two steps of a shard differ by {step.keys() ^ found[0][0].keys()}")
     return Steps(stack(steps), next_obs, [events for _, events in found])
+
+
+def consecutive(parts: Sequence[Steps]) -> Steps:
+    """Returns the steps of all parts, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    next_obs: dict[int, Obs] = {}
+    events: list[Events | None] = []
+    for part in parts:
+        next_obs |= {len(events) + index: obs for index, obs in part.next_obs.items()}
+        events += part.events
+    return Steps(joined([part.step for part in parts]), next_obs, events)
 
 
 @contextmanager

@@ -94,11 +94,6 @@ class SVPG(Agent):
                 f"algo.loop=episodes is not supported by algo={around.algo}: each particle learns from its own "
                 "environments, but this loop regroups their episodes; choose algo.loop=onpolicy"
             )
-        if around.shards is not None:
-            yield (
-                f"algo.loop.shards is not supported by algo={around.algo}: each particle acts in its own environments, "
-                "but each shard acts with all particles"
-            )
 
     def act(self, obs: Obs, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Acts with particle 0 in the first environments, particle 1 in the next, and so on; split evenly if
@@ -132,14 +127,18 @@ class SVPG(Agent):
     def split(self, per_env: Tensor) -> Iterator[tuple[Any, slice]]:
         """Yields every particle that has environments, with the slice of its environments.
 
-        per_env [num_envs]: any tensor, of which only the length counts.
+        per_env [num_envs]: any tensor, of which only the length counts. In a shard, it is a block of all environments.
         """
-        begin = 0
-        blocks = per_env.tensor_split(len(self.particles))
-        for particle, block in zip(self.particles, blocks, strict=True):
+        count = len(per_env)
+        first, total = 0, count
+        if self.spec.first_env is not None:
+            first, total = self.spec.first_env, self.spec.num_envs
+        begin = -first
+        for particle, block in zip(self.particles, torch.arange(total).tensor_split(len(self.particles)), strict=True):
             end = begin + len(block)
-            if end > begin:
-                yield particle, slice(begin, end)
+            own = slice(max(begin, 0), min(end, count))
+            if own.stop > own.start:
+                yield particle, own
             begin = end
 
     def move(self) -> Metrics:
