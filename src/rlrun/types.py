@@ -127,6 +127,7 @@ The collector writes:
   obs          observation acted on
   action       as the agent chose it
   first        bool: `obs` is the first of an episode
+  carry.action, carry.reward  copies of `executed` and `reward`, if a learner reads them (`Learner.reads_previous`)
 and the extras that agent and add-ons return with an action."""
 
 
@@ -198,6 +199,12 @@ class Timesteps(TypedDict, total=False):
     # Sum of the scaled intrinsic rewards, which `reward` includes.
     # Written by addons/rewards/total.py; read by the same file.
     bonus: "Tensor"  # [...]
+    # Action before the timestep, as it was executed; 0 at the first one of an episode.
+    # Written by agents/actor_critic/kl_sac.py, addons/previous.py; read by the same files.
+    previous_action: "Tensor"  # [..., *space]
+    # Reward of the environment before the timestep; 0 at the first one of an episode.
+    # Written by addons/previous.py; read by the same file.
+    previous_reward: "Tensor"  # [...], or [..., columns] for reward vectors
     # Rows that the representation learns from: consecutive steps from replay, or the whole rollout.
     # Written by addons/representation/predictive.py; read by the same file.
     training_batch: Batch  # [T, B] or [T, N]
@@ -233,9 +240,6 @@ class Transition(Timesteps, total=False):
     # Trajectory of actions before the decision of the timestep, an extra of TAAC; `carry.trajectory` is the one after.
     # Written by agents/actor_critic/taac.py; read by the same file.
     trajectory: "Tensor"  # [T, B, size]
-    # Action before the timestep, 0 at the first one of an episode, an extra of KL-regularised SAC.
-    # Written by agents/actor_critic/kl_sac.py; read by the same file.
-    previous_action: "Tensor"  # [B, *space]
     # 1 at the first timestep of an episode, an extra of KL-regularised SAC.
     # Written by agents/actor_critic/kl_sac.py; read by the same file.
     is_first: "Tensor"  # [B]

@@ -31,7 +31,7 @@ NESTED = spaces.Dict({"x": VECTOR, MASK: spaces.MultiBinary(2)})
 
 def lstm(space: spaces.Space, start: str) -> tuple[Any, StateLayout]:
     values = {"name": "lstm", "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5, "layers": 2}
-    values |= {"sequence_length": LENGTH, "burn_in": BURN_IN, "start": start, "norm": {"name": "none"}}
+    values |= {"sequence_length": LENGTH, "burn_in": BURN_IN, "start": start, "previous": [], "norm": {"name": "none"}}
     net, memory = registry.build("network", values, [space], None, path="network"), StateLayout()
     memory.add(net)
     return net, memory

@@ -134,7 +134,7 @@ def changes_of_action(build: Build, values: dict[str, Any]) -> float:
     actions = []
     for _ in range(20):
         action, extras = agent.act(torch.randn(64, 3), carry, True)
-        carry = carried(extras, torch.zeros(64, dtype=torch.bool))
+        carry = carried(extras | {"carry.action": action}, torch.zeros(64, dtype=torch.bool))
         actions.append(action)
     return torch.stack(actions).diff(dim=0).abs().mean().item()
 

@@ -20,7 +20,7 @@ from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
 WITHOUT_WARMUP = {"name": "batch_renorm", "momentum": 0.9}
-CELL = {"features": 4, "layers": 1, "sequence_length": 4, "burn_in": 0, "start": "stored"}
+CELL = {"features": 4, "layers": 1, "sequence_length": 4, "burn_in": 0, "start": "stored", "previous": []}
 RENORM = WITHOUT_WARMUP | {"warmup": 1}
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -22,6 +21,7 @@ from rlrun.envs.stepping.obs_adapter import WithMask
 from rlrun.run.assemble import build_loop
 from rlrun.run.policy import Policy
 from rlrun.settings import registry
+from rlrun.types import Spec
 
 HOME = "runs/sac-Pendulum/first"
 
@@ -74,12 +74,13 @@ def test_page_about_python_trains_loads_and_evaluates() -> None:
 
 def test_loop_with_action_masks_of_the_page_takes_legal_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     class Allowed:
+        reads_previous = ()
+
         def act(self, agent: Any, seen: Any, carry: Any, explore: bool) -> Any:
             return seen["action_mask"].argmax(-1), {}
 
     seen = WithMask({"obs": spaces.Discrete(500), "action_mask": spaces.MultiBinary(6)})
-    spec: Any = SimpleNamespace(obs=seen, shown_action=spaces.Discrete(6))
-    policy = Policy(None, Allowed(), spec, torch.device("cpu"))  # type: ignore[arg-type]
+    policy = Policy(None, Allowed(), Spec(seen, spaces.Discrete(6), 1), torch.device("cpu"))  # type: ignore[arg-type]
     monkeypatch.setattr(rlrun, "load", lambda run: policy)
     found = executed(snippets("docs/python.md")[2], rlrun=rlrun, gymnasium=gymnasium)
     assert found["done"] and "action_mask" in found["info"]

@@ -1,7 +1,6 @@
 """Tuples and action masks, from the environment to tensors, buffers and snapshots."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +11,7 @@ from gymnasium import spaces
 from probe_spaces import OBSERVATIONS
 from toys import equal, toy
 
+from rlrun.core.addon import Addons
 from rlrun.core.loop import Loop
 from rlrun.envs.same_spaces import observations
 from rlrun.envs.stepping.actions import conversion
@@ -235,7 +235,8 @@ def test_action_masks_in_infos_of_a_vector_env_are_refused(make_env: Make) -> No
 @pytest.mark.parametrize("mask", [[False, True], np.array([0.0, 1.0]), np.array([[1, 0], [0, 1]])], ids=repr)
 def test_policy_reads_action_masks_as_environments_return_them(mask: Any) -> None:
     space = spaces.Dict({"obs": spaces.Discrete(2), MASK: spaces.MultiBinary(2)})
-    addons: Any = SimpleNamespace(act=lambda agent, obs, carry, explore: (obs[MASK].argmax(-1), {}))
+    addons: Any = Addons()
+    addons.act = lambda agent, obs, carry, explore: (obs[MASK].argmax(-1), {})
     policy = Policy(None, addons, Spec(space, spaces.Discrete(2), 1), torch.device("cpu"))  # type: ignore[arg-type]
     obs = np.zeros(np.shape(mask)[:-1], int)
     assert np.array_equal(policy.act({"obs": obs, MASK: mask}), np.argmax(mask, -1))

@@ -47,10 +47,12 @@ CNN = ["network=cnn", HIDDEN, "network.convolutions=[[4,8,4],[4,4,2]]"]
 CASES = {
     "sac": ["algo=sac", "env=Pendulum", HIDDEN, *REPLAY],
     "mdq": ["algo=mdq", "env=Pendulum", HIDDEN, *REPLAY],
+    "kl_sac": ["algo=kl_sac", "env=Pendulum", HIDDEN, *REPLAY],
+    "taac": ["algo=taac", "env=Pendulum", HIDDEN, *REPLAY],
     "td3": ["algo=td3", "env=Pendulum", HIDDEN, *REPLAY],
     "ppo_normalised": ["algo=ppo", "env=Pendulum", "env.normalize=obs", HIDDEN, *ROLLOUT],
     "dqn": ["algo=dqn", "env=CartPole", HIDDEN, *REPLAY],
-    "ppo_lstm": ["algo=ppo_lstm", "env=Pendulum", "env.normalize=obs", *LSTM],
+    "ppo_lstm": ["algo=ppo_lstm", "env=Pendulum", "env.normalize=obs", "network.previous=[action]", *LSTM],
     "dqn_image": ["algo=dqn", SPACES, "env.kwargs.observation=image", "algo.learning_rate=0.01",
                   "algo.loop.updates_per_step=1", *CNN, *REPLAY],
     "ppo_dict_masks": ["algo=ppo", SPACES, "env.kwargs.observation=dict", "env.kwargs.action=multi_discrete",
@@ -58,6 +60,7 @@ CASES = {
     "sac_mixed": ["algo=sac", SPACES, "env.kwargs.action=tuple", HIDDEN, *REPLAY],
     "q_learning": ["algo=q_learning", "env=FrozenLake", "algo.initial_value=0.5"],
 }  # fmt: skip
+REMEMBERS = {"kl_sac", "taac", "ppo_lstm"}
 BATCH, STEPS = 50, 20  # 1,000 observations
 ONNX = pytest.mark.skipif(not all(map(find_spec, EXTRAS["export"])), reason="needs pip install rlrun[export]")
 TORCH = {"ppo_lstm", "ppo_dict_masks", "sac_mixed"}  # every kind of input and output; the others are slow tests
@@ -112,7 +115,7 @@ def test_exported_policy_acts_as_the_loaded_run(case: str, format: str, run_of: 
         for name, about in written.metadata["inputs"].items()
         if name.startswith("state.")
     }
-    assert bool(state) == ("lstm" in case)
+    assert bool(state) == (case in REMEMBERS)
     actions = []
     for _ in range(STEPS):
         obs = observations(policy)
@@ -223,12 +226,13 @@ def test_policy_that_torch_cannot_trace_is_refused(
     [
         ("maml", "it adapts to a task before it acts"),
         ("diayn", "every episode has another goal"),
+        ("ppo_lstm", "its networks read rewards"),
         pytest.param("svpg", "each of its particles acts in environments of its own", marks=pytest.mark.slow),
         pytest.param("muzero", "it acts by a tree search", marks=pytest.mark.slow),
     ],
 )
 def test_policy_that_is_no_function_is_refused(algo: str, reason: str) -> None:
-    config = run_config(toy(algo))
+    config = run_config(toy(algo, **({"network.previous": ["reward"]} if algo == "ppo_lstm" else {})))
     env = eval_env(config, 0, "eval", 2, torch.device("cpu"))
     agent, addons = build_agent(config, env.spec, torch.device("cpu"))
     with pytest.raises(ConfigError, match=f"cannot be exported, because {reason}"):

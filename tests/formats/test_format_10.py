@@ -76,6 +76,12 @@ def test_state_of_format_9_gets_the_updates_and_episodes_of_its_last_row() -> No
     assert renamed_state(dict(weights), 9, "sac") == weights
 
 
+def test_recurrent_networks_of_format_9_read_nothing_of_the_previous_step() -> None:
+    own = {"name": "gru", "burn_in": 2}
+    values, _ = upgraded({"format": 9, "network": own | {"actor": own, "critic": {}}})
+    assert values == {"network": own | {"actor": own | {"previous": []}, "critic": {}, "previous": []}}
+
+
 def test_epsilon_of_format_9_falls_over_a_fraction_of_the_run() -> None:
     linear = {"name": "linear", "start": 1.0, "end": 0.1, "fraction": 0.1}
     values, _ = upgraded({"format": 9, "algo": {"epsilon": linear}})

@@ -129,7 +129,7 @@ def test_norm_is_applied_in_every_torso_with_linear_layers(norm: Any) -> None:
     assert call(net, True, images, torch.randn(5, 2)).shape == (2, 5, 5)
     impala = torso(norm, [IMAGE], name="impala", sections=[4])
     assert call(impala, True, images).shape == (5, 5)
-    memory = {"features": 4, "layers": 1, "sequence_length": 2, "burn_in": 0, "start": "stored"}
+    memory = {"features": 4, "layers": 1, "sequence_length": 2, "burn_in": 0, "start": "stored", "previous": []}
     gru = torso(norm, [VECTOR, ACTION], 2, name="gru", **memory)
     obs = {"obs": torch.randn(5, 3), "hidden_state": torch.zeros(5, 4)}
     assert call(gru, True, obs, torch.randn(5, 2)).shape == (2, 5, 5)

@@ -26,7 +26,7 @@ NESTED = spaces.Dict({"x": VECTOR, "n": spaces.Discrete(2)})
 
 def torso(name: str, space: Space = VECTOR, layers: int = 1) -> Any:
     values = {"name": name, "hidden": [4], "activation": "tanh", "init": "uniform", "norm": "none", "features": 5,
-              "layers": layers, "sequence_length": 3, "burn_in": 0, "start": "stored"}  # fmt: skip
+              "layers": layers, "sequence_length": 3, "burn_in": 0, "start": "stored", "previous": []}  # fmt: skip
     return registry.build("network", values, [space], None, path="network")
 
 

@@ -1,6 +1,5 @@
 """Observations that a policy acts on from Python have the form of its observation space, or a ValueError names it."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from gymnasium import Space, spaces
 
 from rlrun.envs.stepping.obs_adapter import FromTuple, WithMask
 from rlrun.run.policy import Policy
+from rlrun.types import Spec
 
 VECTOR = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 THREE = spaces.Discrete(3)
@@ -29,6 +29,7 @@ class Sight:
 
     def __init__(self, action: Any):
         self.action = torch.as_tensor(action)
+        self.reads_previous = ()
 
     def act(self, agent: Any, seen: Any, carry: Any, explore: bool) -> Any:
         self.seen = seen
@@ -37,8 +38,7 @@ class Sight:
 
 def policy(space: Space, action: Space = THREE, last: Any = 2) -> tuple[Policy, Sight]:
     sight = Sight(last)
-    spec: Any = SimpleNamespace(obs=space, shown_action=action)
-    return Policy(None, sight, spec, torch.device("cpu")), sight  # type: ignore[arg-type]
+    return Policy(None, sight, Spec(space, action, 1), torch.device("cpu")), sight  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rlrun.settings import Around
 
 REPLAY = Around("sac", "offpolicy", "lstm", buffer="replay", keeps_replay=True, recurrent=True, remembers=True)
 META = Around("maml", "meta", draws_tasks=True, eval_episodes=8)
-LSTM = {"sequence_length": 8, "burn_in": 0, "start": "stored"}
+LSTM = {"sequence_length": 8, "burn_in": 0, "start": "stored", "previous": []}
 
 
 @pytest.mark.parametrize(

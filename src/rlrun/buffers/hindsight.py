@@ -117,7 +117,6 @@ class Hindsight(Replay):
 
         batch = self._with_goals(self._unpacked(flat_index), goals)
         end = self._with_goals(self._unpacked(last_index), goals)
-        self._put_end(batch, end)
         batch["reward"] = self._discounted_sum(reward, mask)
         batch["n_steps"] = n_steps
         batch["terminated"] = terminated.gather(0, last_step.unsqueeze(0)).squeeze(0)

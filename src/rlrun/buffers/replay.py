@@ -158,6 +158,7 @@ class Replay(StoredRows):
     def _transitions(self, flat_index: Tensor, returns: Returns) -> Batch:
         """Returns transitions [batch, ...] of n_step steps each, or fewer where the episode or the data end."""
         batch, last_index, end = returns(flat_index, self.reading.n_step)
+        self._put_end(batch, end)
         batch |= self._observations(flat_index, last_index, batch, end)
         return batch
 
@@ -208,7 +209,6 @@ class Replay(StoredRows):
         last_index = flat_index + self.spec.num_envs * (num_rows.long() - 1)
         end = self._unpacked(last_index)
         batch["terminated"] = end["terminated"]
-        self._put_end(batch, end)
         return batch, last_index, end
 
     def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:

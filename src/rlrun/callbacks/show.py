@@ -62,7 +62,8 @@ class ShowEpisode(Callback):
                 images = [env.render()]
                 over = False
                 while not over and len(images) < frames:
-                    obs, _, terminated, truncated, _ = env.step(policy.act(obs))
+                    obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+                    policy.receive(reward)
                     images.append(env.render())
                     over = terminated or truncated
             finally:

@@ -88,6 +88,7 @@ class Addons(nn.ModuleList):
 
     def __init__(self, addons: Iterable[Addon] = ()):
         super().__init__(addons)
+        self.reads_previous: tuple[str, ...] = ()  # what any add-on or the agent reads, once it is built
 
     def __iter__(self) -> Iterator[Addon]:
         return super().__iter__()  # type: ignore[return-value]
@@ -125,6 +126,8 @@ class Addons(nn.ModuleList):
         """Passes the agent to every add-on."""
         for addon in self:
             addon.attach_to(agent)
+        learners = [module for part in (agent, self) for module in part.modules() if isinstance(module, Learner)]
+        self.reads_previous = tuple(sorted({name for learner in learners for name in learner.reads_previous}))
 
     def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         """Returns the policy's action for the transformed observation, and the extras of add-ons and policy."""

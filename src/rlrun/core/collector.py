@@ -9,6 +9,7 @@ from torch import Tensor
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
+from rlrun.core.previous import of_step
 from rlrun.core.random import Stream, seed_for, streams_of
 from rlrun.errors import RunError
 from rlrun.types import Batch, Events, Obs, Spec, Step, carried, measured
@@ -85,6 +86,7 @@ class Collector:
                 meanwhile()
             result, events = self.env.step(action)
             self.clock.lap("env")
+            extras = extras | of_step(result, self.addons.reads_previous)
             step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
             if own := measured(extras):
                 events = events._replace(measures={**own, **events.measures})

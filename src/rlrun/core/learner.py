@@ -19,6 +19,9 @@ class Learner(Requires, nn.Module):
 
     reads: tuple[str, ...] = ()  # reports of the environment (`Spec.reports`) that its batches hold
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of its extras that replay stores
+    # what it reads of the previous step: "action", as it was executed (the extra `carry.action`), and "reward", of the
+    # environment (`carry.reward`)
+    reads_previous: tuple[str, ...] = ()
     num_next_steps: int = 0  # length of the sequences `next_steps` of its batches (types.py); 0: none
     unexportable: ClassVar[str] = ""  # why a policy with it cannot be exported as a program; empty if it can
 

@@ -64,6 +64,16 @@ def section_of(network: dict[str, object], role: str | None) -> dict[str, object
     return section
 
 
+def previous_inputs(network: dict[str, object]) -> list[str]:
+    """Returns what the networks read of the previous step (`network.previous`)."""
+    read: set[str] = set()
+    for role in (None, *ROLES):
+        names = for_role(network, role).get("previous", [])
+        assert isinstance(names, list)
+        read.update(names)
+    return sorted(read)
+
+
 class Parts:
     """Passed to every agent's constructor. Holds the run's seed, device and network settings on behalf of the agent."""
 

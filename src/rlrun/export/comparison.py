@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlrun.core.previous import of_step
 from rlrun.envs.stepping.actions import values
 from rlrun.errors import ConfigError
 from rlrun.export.formats import Act, Arrays
@@ -52,7 +53,7 @@ def compare(policy: PolicyProgram, exported: Act, env: Any) -> float:
         step, _ = env.step(action)
         ended = step["terminated"] | step["truncated"]
         obs = step["following"]
-        carry = carried(extras, ended)
+        carry = carried(extras | of_step(step, addons.reads_previous), ended)
         state = next_state(outputs, ended.cpu().numpy())
     if different:
         raise ConfigError(

@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.previous import of_step
 from rlrun.envs.stepping.actions import Actions, NestedActions
 from rlrun.errors import ConfigError, reason
 from rlrun.nested import leaves, mapped
@@ -99,10 +100,16 @@ class NativeParts(nn.Module):
 class PolicyProgram(nn.Module):
     """Maps inputs to outputs by name. Its parameters are only those that acting uses."""
 
+    low: Tensor | None  # bounds of actions in the agent's units; None: no bounds
+    high: Tensor | None
+
     def __init__(self, agent: Agent, addons: Addons, space: Space, actions: Actions, state: Batch):
         super().__init__()
         self.acting = nn.ModuleList([*addons.acting(), *agent.acting()])
         self.native = NativeParts(actions)
+        low, high = actions.bounds or (None, None)
+        for name, bound in (("low", low), ("high", high)):
+            self.register_buffer(name, None if bound is None else torch.as_tensor(np.array(bound)))
         self.parts = (agent, addons)  # the tuple keeps modules that only learning needs out of the module tree
         self.names = input_names(space)
         self.state = {name.removeprefix(CARRY): zeros for name, zeros in state.items()}
@@ -136,6 +143,7 @@ class PolicyProgram(nn.Module):
         for name in self.state:
             carry[CARRY + name] = inputs[STATE + name]
         action, extras = addons.act(agent, obs, carry, False)
+        extras |= of_step({"executed": clipped(action, self.low, self.high)}, addons.reads_previous)
         outputs: Batch = self.native(action)
         for name in self.state:
             outputs[NEXT_STATE + name] = extras[CARRY + name]
@@ -150,8 +158,11 @@ def build(agent: Agent, addons: Addons, env: Any, obs: Obs) -> PolicyProgram:
     for part in (agent, *addons):
         if part.unexportable:
             raise ConfigError(f"export: algo={agent.registered} cannot be exported, because {part.unexportable}")
+    if "reward" in addons.reads_previous:
+        raise ConfigError(f"export: algo={agent.registered} cannot be exported, because its networks read rewards")
     first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
-    _, extras = addons.act(agent, obs, {"first": first}, False)
+    action, extras = addons.act(agent, obs, {"first": first}, False)
+    extras |= of_step({"executed": action}, addons.reads_previous)
     state = {name: torch.zeros_like(value) for name, value in extras.items() if name.startswith(CARRY)}
     return PolicyProgram(agent, addons, env.spec.obs, env.actions, state)
 

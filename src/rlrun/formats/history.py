@@ -91,6 +91,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("cluster.on_lost", "fail", "workers", "local"),
             Added("cluster.state_every", 100, "workers", "local"),
             *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),
+            *(Added(f"network.{of}previous", [], beside="burn_in") for of in ("", "actor.", "critic.")),
         ),
         regroup=format_10.regroup,
         restate=format_10.restate,

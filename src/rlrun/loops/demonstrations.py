@@ -34,6 +34,10 @@ class Demonstrations(OnPolicy):
             raise ConfigError(f"algo.loop=demonstrations is not supported by algo={self.agent.registered}, {why}")
         if any(f"carry.{GOAL}" in learner.stores or isinstance(learner, RewardModule) for learner in self.learners):
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no stored intrinsic rewards")
+        if any(learner.reads_previous for learner in self.learners):
+            raise ConfigError(
+                "algo.loop=demonstrations: is not supported with network.previous, which they do not hold"
+            )
         self.episodes = OpenEpisodes(self.spec)
         self.exchange = Exchange(self.buffer)
 

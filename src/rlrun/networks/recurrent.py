@@ -60,8 +60,9 @@ class Recurrent(Requires, nn.Module):
         sequence_length: Size
         burn_in: NonNegativeInt
         start: Literal["stored", "zero"]
+        previous: list[Literal["action", "reward"]]
 
-    shared_settings = ("sequence_length", "burn_in", "start")  # equal for all recurrent torsos of an agent
+    shared_settings = ("sequence_length", "burn_in", "start", "previous")  # equal for all recurrent torsos of an agent
     cell_type: type[nn.Module]
     parts: int  # number of vectors in the state of a cell, each as wide as the cell; the first is its output
 

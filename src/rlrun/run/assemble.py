@@ -14,6 +14,7 @@ from torch import nn
 from rlrun import engine, memory
 from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
+from rlrun.addons.previous import PreviousStep
 from rlrun.addons.rewards import reward_weight_addons
 from rlrun.addons.rewards.total import intrinsic_addons
 from rlrun.buffers.replay import Reading
@@ -24,7 +25,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.callback import Callback, Callbacks
 from rlrun.core.learner import Learner
 from rlrun.core.loop import Loop
-from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role
+from rlrun.core.parts import ROLES, Parts, agent_class, alternatives, for_role, previous_inputs
 from rlrun.core.random import reseed_for_shard, seed_for, sequence
 from rlrun.envs.config import SINGLE, EnvConfig
 from rlrun.envs.making.make import Recipe
@@ -171,6 +172,9 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
             torch.manual_seed(seed)  # of all devices; this formats stacks, which takes a tenth of the time of a build
         cls, cfg = agent_class(agent_values(config), spec)
         addons = build_addons(config, spec, cfg, device)
+        read = previous_inputs(config.network)
+        if read:
+            addons.append(PreviousStep(read, addons.spec_after(spec)))
         spec = addons.spec_after(spec)
         parts = Parts(config.seed, device, config.network, spec, encoder=addons.encoder_of_agent)
         if any(cls.lacks(spec)):

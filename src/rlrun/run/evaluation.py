@@ -10,6 +10,7 @@ from torch import Tensor
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.collector import Acts
+from rlrun.core.previous import of_step
 from rlrun.core.random import Stream
 from rlrun.envs.making.tasks import Task
 from rlrun.loops.adaptation import MetaAgent, adapted_policy
@@ -187,7 +188,7 @@ def play(
                 results.append(_result(total, int(running_length[i]), success.get(i), int(i), objective))
             running_return[i] = running_length[i] = 0
         obs = step["following"]
-        carry = carried(extras, ended)
+        carry = carried(extras | of_step(step, addons.reads_previous), ended)
     return results
 
 

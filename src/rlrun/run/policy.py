@@ -13,6 +13,7 @@ from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
+from rlrun.core.previous import of_step, reward_shape
 from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import tensors
 from rlrun.envs.stepping.actions import Actions, conversion, nested, single, values
@@ -72,6 +73,7 @@ class Policy:
         self.observation_space: Space = spec.obs
         self.action_space: Space = spec.shown_action
         self._actions = conversion(spec.shown_action)
+        self._reward_shape = reward_shape(spec)
         self._device = device
         self._stream = Stream(0, "policy", device)  # for samples of `distribution`
         self._carry: Batch = {}
@@ -87,6 +89,16 @@ class Policy:
             first = torch.ones_like(self._carry["first"])
             self._carry = self._carry | {"first": first}
 
+    def receive(self, reward: object) -> None:
+        """Passes on the rewards of the environment's last step, a number or [batch].
+
+        A policy that reads them, as with `network.previous=[reward]`, needs them before every observation that is not
+        the first of an episode. Others ignore them.
+        """
+        if "reward" in self.addons.reads_previous and self._carry:
+            rows = torch.as_tensor(np.asarray(reward), dtype=torch.float32, device=self._device)
+            self._carry["carry.reward"] = rows.reshape(len(self._carry["first"]), *self._reward_shape)
+
     @torch.no_grad()
     def act(self, obs: object, explore: bool = False) -> Any:
         """Returns the action for one observation, or actions [batch, ...] for a batch of observations [batch, ...].
@@ -101,8 +113,11 @@ class Policy:
         if len(self._later) != count:
             self._later = torch.zeros(count, dtype=torch.bool, device=self._device)
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
+        executed = self._actions.clip(action.cpu().numpy())
+        if "action" in self.addons.reads_previous:
+            extras |= of_step({"executed": torch.as_tensor(executed, device=self._device)}, ["action"])
         self._carry = carried(extras, self._later)
-        native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
+        native = self._actions.to_native(executed)
         if is_single:
             return single(self.action_space, native, 0)
         return native
@@ -200,6 +215,8 @@ class Policy:
     def _carry_of(self, count: int) -> Batch:
         """Returns what the last `act` has left for this one, or that episodes start if the batch size differs."""
         if len(self._later) == count and self._carry:
+            if "reward" in self.addons.reads_previous and "carry.reward" not in self._carry:
+                raise ValueError("this policy reads rewards: call receive(reward) after each step of the environment")
             return self._carry
         return {"first": torch.ones(count, dtype=torch.bool, device=self._device)}
 

@@ -17,6 +17,7 @@ from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic, QFunction
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
+from rlrun.core.previous import remembered
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Distribution
 from rlrun.networks.heads import SquashedGaussianPolicy
@@ -38,6 +39,7 @@ class KLSAC(SAC):
 
     actions = Box  # priors are densities of continuous actions
     reward_vectors = False
+    reads_previous = ("action",)
     remembers = False  # replayed sequences of a recurrent network hold no previous actions
     cfg: "Config"
 
@@ -68,11 +70,10 @@ class KLSAC(SAC):
         previous = self.previous(carry)
         dist = self.actor(obs, previous)
         if not explore:
-            action = dist.mode()
-            return action, {"carry.action": action}
+            return dist.mode(), {}
         action, _ = dist.sample(dist.noise(self.act_noise))
         action, extras = self.noise.add(action, carry, self.act_noise)
-        return action, extras | self.prior_extras(action, carry)
+        return action, extras | self.prior_extras(carry)
 
     def action_distribution(self, obs: Obs, carry: Batch) -> Distribution:
         dist: Distribution = self.actor(obs, self.previous(carry))
@@ -80,17 +81,13 @@ class KLSAC(SAC):
 
     def previous(self, carry: Batch) -> Tensor:
         """Returns the previous actions, [num_envs, dims]."""
-        first = carry["first"].unsqueeze(-1)
-        zeros = first.new_zeros(len(first), self.spec.action.shape[0]).float()
-        return torch.where(first, zeros, carry.get("carry.action", zeros))
+        first = carry["first"]
+        zeros = first.new_zeros(first.shape[0], self.spec.action.shape[0]).float()
+        return remembered(carry, "action", zeros)
 
-    def prior_extras(self, action: Tensor, carry: Batch) -> Batch:
+    def prior_extras(self, carry: Batch) -> Batch:
         """Returns the extras from which updates compute the prior."""
-        return {
-            "previous_action": self.previous(carry),
-            "carry.action": action,
-            "is_first": carry["first"].float(),
-        }
+        return {"previous_action": self.previous(carry), "is_first": carry["first"].float()}
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         seen: Any = Seen(batch["next_obs"], batch["carry.action"], torch.zeros_like(batch["is_first"]))
@@ -110,4 +107,4 @@ class KLSAC(SAC):
         return q(obs.obs, action), log_prob - log_prior
 
     def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
-        return action, self.prior_extras(action, carry)
+        return action, self.prior_extras(carry)

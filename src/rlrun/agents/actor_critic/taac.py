@@ -20,6 +20,7 @@ from rlrun.agents.critics.expected import Minimum
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target, resolve_target_entropy
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
+from rlrun.core.previous import remembered
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, weighted_mean
 from rlrun.functional.priorities import of_sequences
@@ -113,11 +114,11 @@ class TAAC(Agent):
 
     def previous(self, carry: Batch, explore: bool) -> Tensor:
         """Returns tau^- [num_envs, ...]: 0, or random if configured, at the first timestep of an episode."""
-        first = carry["first"].unsqueeze(-1)
-        initial = first.new_zeros(len(first), self.trajectory.size * self.dims).float()
+        first = carry["first"]
+        initial = first.new_zeros(first.shape[0], self.trajectory.size * self.dims).float()
         if self.cfg.random_start and explore:
             initial = 2 * self.act_noise.uniform(*initial.shape) - 1
-        return torch.where(first, initial, carry.get("carry.trajectory", initial))
+        return remembered(carry, "trajectory", initial)
 
     def candidates(self, previous: Tensor, output: Tensor) -> Tensor:
         """Returns the two trajectories between which the switch decides, [2, batch, ...]: tau^- kept, and a new one.
@@ -146,7 +147,7 @@ class TAAC(Agent):
         """Returns the actions [num_envs, dims] and the extras. A trajectory that has gone on `max_repeats` times is
         replaced."""
         zeros = torch.zeros_like(previous[:, 0])
-        repeats = torch.where(carry["first"], zeros, carry.get("carry.repeats", zeros))
+        repeats = remembered(carry, "repeats", zeros)
         switch = switch | (repeats >= self.max_repeats)
         repeats = torch.where(switch, zeros, repeats + 1)
         tau = torch.where(switch.unsqueeze(-1), taus[1], taus[0])

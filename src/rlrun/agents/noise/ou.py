@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.noise.action_noise import ActionNoise, dimensions, per_dimension
+from rlrun.core.previous import remembered
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.settings import NonNegativeFloat, NonNegativePerDimension, PerDimension, PositiveFloat, config, register
@@ -67,6 +68,5 @@ class OrnsteinUhlenbeck(ActionNoise):
     def expected(self, action: Tensor, carry: Batch) -> Tensor:
         """Returns E[x_t | x_{t-1}], [num_envs, actions]. action: any tensor of this shape."""
         initial = self.initial.expand_as(action)
-        first = carry["first"].unsqueeze(-1)
-        previous = torch.where(first, initial, carry.get("carry.noise", initial))
+        previous = remembered(carry, "noise", initial)
         return previous + self.rate * (self.mean - previous)
