@@ -205,9 +205,9 @@ class Timesteps(TypedDict, total=False):
     # Reward of the environment before the timestep; 0 at the first one of an episode.
     # Written by addons/previous.py; read by the same file.
     previous_reward: "Tensor"  # [...], or [..., columns] for reward vectors
-    # Rows that the representation learns from: consecutive steps from replay, or the whole rollout.
-    # Written by addons/representation/predictive.py; read by the same file.
-    training_batch: Batch  # [T, B] or [T, N]
+    # Rows that the representation learns from: consecutive steps or single ones from replay, or the whole rollout.
+    # Written by addons/representation/latent_state.py; read by the same file.
+    training_batch: Batch  # [T, B], [B] or [T, N]
 
 
 class Transition(Timesteps, total=False):

@@ -191,6 +191,20 @@ def test_polyak_averaging_moves_a_target_by_tau_in_place(tau: float) -> None:
     assert torch.equal(target(x), target.module(x))
 
 
+def test_running_moments_of_masked_rows_are_those_of_the_others() -> None:
+    one, two = RunningMoments((3,)), RunningMoments((3,))
+    one.add_masked(torch.randn(4, 2, 3), torch.zeros(4, 2))
+    assert torch.equal(one.mean, two.mean) and torch.equal(one.var, two.var)
+    for _ in range(3):
+        rows, mask = torch.randn(4, 2, 3) + 5.0, (torch.rand(4, 2) > 0.4).float()
+        one.add_masked(rows, mask)
+        two.add(rows[mask > 0])
+    one.add_masked(torch.randn(4, 2, 3), torch.zeros(4, 2))
+    assert one.count == two.count
+    torch.testing.assert_close(one.mean, two.mean)
+    torch.testing.assert_close(one.var, two.var)
+
+
 def test_running_moments_are_those_of_all_rows_together() -> None:
     rows = torch.randn(1000, 3) * torch.tensor([1.0, 10.0, 0.1]) + torch.tensor([0.0, 1e4, -5.0])
     moments = RunningMoments((3,))

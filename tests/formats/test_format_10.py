@@ -133,3 +133,11 @@ def test_losses_of_format_9_are_as_they_were() -> None:
     values: dict[str, Any] = upgraded({"format": 9, "algo": algo})[0]
     critic = {"num_quantiles": 9, "sum_over_quantiles": True}
     assert values["algo"] == old | new | {"particle": old | new, "critic": critic}
+
+
+def test_decoders_of_format_9_hold_no_loss_beside_their_network() -> None:
+    state = {"addons.0.decoders.obs.torso.stack.layers.0.weight": 1, "addons.1.decoders.reward.output.bias": 2}
+    assert renamed_state(dict(state), 9, "ppo") == {
+        "addons.0.decoders.obs.network.torso.stack.layers.0.weight": 1,
+        "addons.1.decoders.reward.network.output.bias": 2,
+    }

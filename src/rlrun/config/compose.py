@@ -104,6 +104,11 @@ class Word:
         return self.key.partition(".")[0]
 
     @property
+    def depth(self) -> int:
+        """The number of sections in which the key lies: 2 for `algo.particle.head`."""
+        return self.key.count(".")
+
+    @property
     def is_part(self) -> bool:
         """Whether the word chooses a part inside another choice, as `algo.buffer=prioritized` does."""
         return self.is_group and "." in self.key

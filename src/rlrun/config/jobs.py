@@ -186,20 +186,26 @@ def composed(
     """Composes the choices of `choose`. Returns the composition, the choices, the groups without a valid choice, and
     the faults.
 
-    Choices of parts, such as `algo.buffer=prioritized`, come last: which parts exist depends on the other choices.
+    Choices of parts, such as `algo.buffer=prioritized`, come last, and those of parts of parts after them: which parts
+    exist depends on the other choices.
     """
     choices, unknown, faults = choose(composer, [word for word in words if not word.is_part], required)
     composition = composer.compose(choices)
-    present = []
-    for word in words:
-        if not word.is_part or word.section in unknown:
-            continue
-        if dotted.lookup(word.key, composition.tree) is dotted.ABSENT:
-            faults.append(_part_fault(word, composition))
-        else:
-            present.append(word)
-    parts, _, more = choose(composer, present, required=())
-    return composer.compose(choices + parts), choices + parts, unknown, faults + more
+    part_words = [word for word in words if word.is_part and word.section not in unknown]
+    for depth in sorted({word.depth for word in part_words}):
+        present = []
+        for word in part_words:
+            if word.depth != depth:
+                continue
+            if dotted.lookup(word.key, composition.tree) is dotted.ABSENT:
+                faults.append(_part_fault(word, composition))
+            else:
+                present.append(word)
+        parts, _, more = choose(composer, present, required=())
+        choices += parts
+        faults += more
+        composition = composer.compose(choices)
+    return composition, choices, unknown, faults
 
 
 def _part_fault(word: Word, composition: Composition) -> str:

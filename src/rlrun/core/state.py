@@ -210,14 +210,31 @@ class RunningMoments(nn.Module):
     @torch.no_grad()
     def take(self, other: "RunningMoments") -> None:
         """Adds all rows of another instance to this one, and empties the other, which may be empty already."""
-        mean, var = self.mean.clone(), self.var.clone()
-        self._merge(other.count, other.mean, other.var)
-        has_rows = other.count > 0  # a tensor: as a condition of `if`, it would wait for the device
-        self.mean.copy_(torch.where(has_rows, self.mean, mean))
-        self.var.copy_(torch.where(has_rows, self.var, var))
+        self._merge_any(other.count, other.mean, other.var)
         other.count.zero_()
         other.mean.zero_()
         other.var.fill_(1.0)
+
+    @torch.no_grad()
+    def add_masked(self, rows: Tensor, mask: Tensor) -> None:
+        """Adds the rows [..., *shape] whose mask [...] is 1; the others are 0. For kernels, whose shapes are fixed."""
+        dims = tuple(range(mask.dim()))
+        rows = rows.to(torch.float64)
+        included = mask.to(torch.float64).view(*mask.shape, *[1] * self.mean.dim())
+        count = included.sum()
+        divisor = count.clamp(min=1.0)
+        mean = (rows * included).sum(dims) / divisor
+        var = ((rows - mean).square() * included).sum(dims) / divisor
+        self._merge_any(count, mean, var)
+
+    @torch.no_grad()
+    def _merge_any(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
+        """Merges the moments of `count` rows, which may be 0."""
+        old_mean, old_var = self.mean.clone(), self.var.clone()
+        self._merge(count, mean, var)
+        has_rows = count > 0  # a tensor: as a condition of `if`, it would wait for the device
+        self.mean.copy_(torch.where(has_rows, self.mean, old_mean))
+        self.var.copy_(torch.where(has_rows, self.var, old_var))
 
     @torch.no_grad()
     def _merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:

@@ -102,6 +102,7 @@ CHANGES: tuple[FormatChange, ...] = (
         state=(
             Renamed("schedules.value_coef", "schedules.critic_update/value_coef"),
             Renamed("schedules.particle/value_coef", "schedules.particle/critic_update/value_coef"),
+            *(Renamed(f"addons.*.decoders.*.{of}", f"addons.*.decoders.*.network.{of}") for of in ("torso", "output")),
         ),
     ),
 )

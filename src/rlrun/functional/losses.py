@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlrun.functional.distributions import LOG_2PI
+
 
 def batch_mean(x: Tensor) -> Tensor:
     """Returns the mean of x over all rows of the batch and all other dimensions."""
@@ -207,6 +209,12 @@ def clipped_value_error(
         clipped_value = old_value + change
         loss = torch.maximum(loss, huber(clipped_value - target, delta))
     return loss
+
+
+def normal_error(mean: Tensor, target: Tensor, log_std: Tensor) -> Tensor:
+    """Returns -log N(target; mean, exp(log_std)^2) of each dimension, in the shape that the arguments broadcast to."""
+    z = (target - mean) * torch.exp(-log_std)
+    return 0.5 * z * z + log_std + 0.5 * LOG_2PI
 
 
 def huber(error: Tensor, delta: float) -> Tensor:

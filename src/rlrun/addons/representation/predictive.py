@@ -5,26 +5,24 @@ the K + 1 observations, and results of the K actions such as the reward. Steps a
 K = 0 is an autoencoder. The encoder is trained only by these losses: agents get latent states without gradients.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from rlrun.addons.representation.latent_state import LatentState
 from rlrun.buffers.consecutive import next_steps
 from rlrun.buffers.minibatches import minibatches
-from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
+from rlrun.models.decoders import Decoder, Dense
 from rlrun.nested import index
 from rlrun.networks.heads import Head
-from rlrun.networks.inputs import FlattenInputs
 from rlrun.settings import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -36,15 +34,14 @@ from rlrun.settings import (
     register,
     registry,
 )
-from rlrun.tensors import flat
-from rlrun.types import MASK, Batch, Context, Metrics, Obs, Spec
+from rlrun.types import Batch, Context, Metrics, Obs, Spec
 
 STEP_RESULTS = ("reward", "terminated")  # fields that a step returns together with the next observation
 TRAINING_KEYS = ("obs", "next_obs", "action", *STEP_RESULTS, "truncated", "weight", "mask")
 
 
 @register("representation", "predictive")
-class Predictive(Addon):
+class Predictive(LatentState):
     """Encodes observations to latent states that predict the next K steps."""
 
     @config
@@ -64,14 +61,18 @@ class Predictive(Addon):
         self.num_next_steps = max(1, cfg.unroll_steps)
         layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
         self.network = {"name": "auto"} | layers
-        latent = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
-        self.plain = FlattenInputs(spec.obs)
+        latent = self.latent_space = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
         self.encoder = self.head([spec.obs], cfg.latent)
         self.dynamics = None
         if cfg.unroll_steps:
             self.dynamics = self.head([latent, spec.action], cfg.latent)
-        sizes = {"obs": self.plain.size, "reward": spec.reward_dim, "terminated": 1}
-        self.decoders = nn.ModuleDict({name: self.head([latent], sizes[name]) for name in decoded})
+        targets = {
+            "obs": spec.obs,
+            "reward": spaces.Box(-np.inf, np.inf, (spec.reward_dim,), np.float32),
+            "terminated": spaces.MultiBinary(1),
+        }
+        decoders = {name: Dense(self.decoding(name), latent, targets[name], name) for name in decoded}
+        self.decoders = nn.ModuleDict(decoders)
         self.optim = Optim(self.parameters(), cfg.learning_rate)
         self.shuffle = parts.stream("shuffle")
 
@@ -80,15 +81,16 @@ class Predictive(Addon):
         torso = registry.build("network", self.network, inputs, None)
         return Head(torso, outputs)
 
-    def spec_after(self, spec: Spec) -> Spec:
-        latent: Space = spaces.Box(-np.inf, np.inf, (self.cfg.latent,), np.float32)
-        if isinstance(spec.obs, spaces.Dict) and MASK in spec.obs.spaces:
-            latent = spaces.Dict({"obs": latent, MASK: spec.obs[MASK]})
-        return replace(spec, obs=latent, frame_stack=1)
+    def decoding(self, field: str) -> Dense.Config:
+        """Returns the settings of the decoder of a field."""
+        return Dense.Config(
+            loss="smooth_l1", weight=self.cfg.decode[field], normalize_target=False, by_dimension=False,
+            hidden=self.cfg.hidden, activation="relu",
+        )  # fmt: skip
 
-    def see(self, obs: Obs, carry: Batch, explore: bool) -> tuple[Obs, Batch]:
-        latent = self.encode(obs)
-        return with_action_mask(latent, obs), {}
+    @property
+    def latent(self) -> Space:
+        return self.latent_space
 
     def acting(self) -> tuple[nn.Module]:
         return (self.encoder,)
@@ -98,27 +100,14 @@ class Predictive(Addon):
         """Returns latent states, [batch, latent]."""
         return self.encoder(obs)
 
-    def encode_rows(self, obs: Obs, leading: torch.Size) -> Any:
-        """Returns latent states of observations [*leading, ...], with action masks if the environment has them."""
-        if len(leading) == 1:
-            latent = self.encode(obs)
-        else:
-            latent = self.encode(flat(obs)).unflatten(0, leading)
-        return with_action_mask(latent, obs)
-
     def relabel(self, batch: Batch) -> Batch:
         rows: Any = batch.get("next_steps", batch)  # on-policy batches have no next_steps: take the whole rollout
-        training_batch: Any = {name: rows[name] for name in TRAINING_KEYS if name in rows}
-        leading = batch["terminated"].shape
-        relabelled = dict(batch)
+        relabelled = self.with_rows(batch, {name: rows[name] for name in TRAINING_KEYS if name in rows})
         relabelled.pop("next_steps", None)
-        relabelled["obs"] = self.encode_rows(batch["obs"], leading)
-        relabelled["next_obs"] = self.encode_rows(batch["next_obs"], leading)
-        relabelled["training_batch"] = training_batch
         return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        rows: Any = batch["training_batch"]
+        rows = self.rows_of(batch)
         is_replay = "mask" in rows
         if is_replay:
             return self.fit(rows)
@@ -144,12 +133,12 @@ class Predictive(Addon):
         loss = latents.new_zeros(())
         metrics: Metrics = {}
         for name, decoder in self.decoders.items():
-            target, mask = self.target(rows, name)
-            predicted = decoder(latents[-len(mask) :])  # all K + 1 latent states, or the last K
-            huber = F.smooth_l1_loss(predicted, target, reduction="none")
-            error = masked_mean(huber.mean(-1), mask)
-            loss = loss + self.cfg.decode[name] * error
-            metrics[f"loss/representation_{name}"] = error.detach()
+            assert isinstance(decoder, Decoder)
+            target, mask = self.target(rows, name, decoder)
+            decoded = latents[-len(mask) :]  # all K + 1 latent states, or the last K
+            losses, of_decoder = decoder.loss(decoded, target, mask)
+            loss = loss + masked_mean(losses, mask)
+            metrics |= of_decoder
         self.optim.step(loss)
         return metrics
 
@@ -165,21 +154,21 @@ class Predictive(Addon):
             latents.append(latent)
         return torch.stack(latents)
 
-    def target(self, rows: Batch, name: str) -> tuple[Tensor, Tensor]:
-        """Returns the target [time, batch, size] and the mask [time, batch] of the decoder `name`.
+    def target(self, rows: Batch, name: str, decoder: Decoder) -> tuple[Tensor, Tensor]:
+        """Returns the target [time, batch, size] of the decoder of the field `name`, and the mask [time, batch].
 
         time is K + 1 for observations, and K for results of steps, because no step precedes the first observation.
         """
         mask = rows["mask"]
         if name != "obs":
-            values = rows[name].float()
-            return values.view(*mask.shape, -1), mask
+            values = rows[name].view(*mask.shape, -1)
+            return decoder.target(values), mask
         first_obs = index(rows["obs"], slice(0, 1))
-        first = self.plain(first_obs)
+        first = decoder.target(first_obs)
         first_mask = mask[:1]
         if self.dynamics is None:
             return first, first_mask
-        following = self.plain(rows["next_obs"])
+        following = decoder.target(rows["next_obs"])
         return torch.cat([first, following]), torch.cat([first_mask, mask])
 
     def predict_multi_step(self, latent: Tensor, actions: Tensor) -> Batch:
@@ -206,10 +195,3 @@ def decoded_fields(cfg: Any) -> list[str]:
         key = f"{key}.{unknown[0]}"
     choices = ", ".join(allowed)
     raise ConfigError(f"{key}: must name one or more of {choices} with unroll_steps={cfg.unroll_steps}")
-
-
-def with_action_mask(latent: Tensor, obs: Obs) -> Any:
-    """Returns the latent state, together with the action mask if the observation has one."""
-    if isinstance(obs, dict) and MASK in obs:
-        return {"obs": latent, MASK: obs[MASK]}
-    return latent

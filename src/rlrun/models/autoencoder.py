@@ -1,0 +1,66 @@
+"""An autoencoder, and the base class of its variants in this folder."""
+
+from typing import Annotated
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box
+from torch import Tensor
+
+from rlrun.errors import ConfigError
+from rlrun.models.decoders import Decoder
+from rlrun.models.model import LearnedModel
+from rlrun.networks.heads import Head
+from rlrun.networks.recurrent import is_recurrent
+from rlrun.settings import Part, Units, config, register, registry
+from rlrun.types import Batch, Metrics, Obs
+
+KEY = "algo.representation.model"
+
+
+class Reconstructing(LearnedModel):
+    """Base class of models whose decoder reconstructs the observation from the latent state.
+
+    obs: space of the observations. outputs: number of outputs of the encoder. latent: space of the latent states.
+    """
+
+    @config
+    class Config:
+        network: Annotated[dict[str, object], Part("network")]
+        decoder: Annotated[dict[str, object], Part("decoder")]
+
+    def __init__(self, cfg: Config, obs: Space, outputs: int, latent: Space):
+        super().__init__()
+        name = cfg.network["name"]
+        if is_recurrent(str(name)):
+            raise ConfigError(f"{KEY}.network={name}: is not supported, because a model takes single observations")
+        self.latent = latent
+        self.encoder = Head(registry.build("network", cfg.network, [obs], None, path=f"{KEY}.network"), outputs)
+        self.decoder: Decoder = registry.build("decoder", cfg.decoder, latent, obs, "obs", path=f"{KEY}.decoder")
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return self.decoder.predict(latent)
+
+    def reconstruct(self, latent: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Returns the decoder's loss of each row [batch], and its metrics."""
+        mask = (batch["weight"] > 0).to(batch["weight"])
+        return self.decoder.loss(latent, self.decoder.target(batch["obs"]), mask)
+
+
+@register("model", "autoencoder")
+class PlainAutoencoder(Reconstructing):
+    """Latent states from which the decoder reconstructs observations, without a prior."""
+
+    @config
+    class Config(Reconstructing.Config):
+        latent: Units
+
+    def __init__(self, cfg: Config, obs: Space):
+        super().__init__(cfg, obs, cfg.latent, Box(-np.inf, np.inf, (cfg.latent,), np.float32))
+
+    def encode(self, obs: Obs) -> Tensor:
+        latent: Tensor = self.encoder(obs)
+        return latent
+
+    def loss(self, batch: Batch, noise: Batch) -> tuple[Tensor, Metrics]:
+        return self.reconstruct(self.encode(batch["obs"]), batch)

@@ -1,0 +1,148 @@
+"""Latent states of models in place of observations: whose losses move the model, runs, resumes, workers, refusals."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_runs import composed
+from torch import Tensor
+from toys import equal, put, train, weights
+
+from rlrun.cli import main
+from rlrun.core import ownership
+from rlrun.core.loop import Loop
+from rlrun.engine.accelerate import MatmulBackend, kernels
+from rlrun.testing import check_resuming, save
+
+Build = Callable[..., Loop]
+MODELS = ("autoencoder",)
+LOCAL = {"cluster": {"name": "local", "workers": None, "on_lost": "fail", "state_every": 100}}
+
+
+def flat(module: torch.nn.Module) -> Tensor:
+    return torch.cat([param.detach().flatten() for param in module.parameters()])
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_only_its_own_loss_moves_the_model_of_an_encoding(algo: str, build: Build) -> None:
+    loop: Any = train(build(composed(algo, "autoencoder")), 2)
+    addon = loop.addons[0]
+    raw = loop.buffer.sample(8) if loop.buffer else loop.collect_rollout()
+    batch = loop.addons.relabel(raw)
+    before = flat(addon.model)
+    loop.agent.update(batch, loop.context())
+    assert torch.equal(before, flat(addon.model))
+    addon.update(batch, loop.context())
+    assert not torch.equal(before, flat(addon.model))
+    found = ownership.weights(loop.agent, loop.addons)
+    owners = {tuple(weight.owners) for weight in found if weight.names[0].startswith("addons.0.model")}
+    assert owners == {("addons.0.optim",)}
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_agents_of_an_encoding_get_latent_states(algo: str, build: Build) -> None:
+    loop: Any = train(build(composed(algo, "autoencoder")), 2)
+    addon = loop.addons[0]
+    assert loop.agent.spec.obs == addon.model.latent and loop.agent.spec.obs.shape == (4,)
+    raw = loop.buffer.sample(8) if loop.buffer else loop.collect_rollout()
+    batch = loop.addons.relabel(raw)
+    with torch.no_grad():
+        for key in ("obs", "next_obs"):
+            torch.testing.assert_close(batch[key], addon.model.encode(raw[key]))
+    acted, extras = addon.see(loop.obs, {}, explore=False)
+    assert torch.equal(acted, addon.model.encode(loop.obs)) and extras == {}
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_an_encoding_by_an_autoencoder_is_a_prediction_of_no_steps(algo: str, build: Build) -> None:
+    predictive = {
+        "name": "predictive", "latent": 4, "unroll_steps": 0, "decode": {"obs": 1.0}, "hidden": [8],
+        "learning_rate": 0.01, "epochs": 2, "minibatch_size": 8,
+    }  # fmt: skip
+    one = train(build(composed(algo, "autoencoder")), 4)
+    values = composed(algo, "autoencoder")
+    values["algo"]["representation"] = predictive
+    two = train(build(values), 4)
+    torch.testing.assert_close(flat(one.agent), flat(two.agent))
+    torch.testing.assert_close(flat(one.addons), flat(two.addons))
+
+
+def test_weights_of_rows_count_in_the_loss_of_a_model(build: Build) -> None:
+    """A row of weight 2 counts twice, and one of weight 0 not at all."""
+    loop: Any = build(composed("ppo", "autoencoder"))
+    addon, obs = loop.addons[0], torch.randn(4, 4)
+    start = {key: value.clone() for key, value in addon.state_dict().items() if isinstance(value, Tensor)}
+    addon.fit({"obs": obs[[0, 1, 1]], "weight": torch.ones(3)}, {})
+    expected = flat(addon.model)
+    addon.load_state_dict(start, strict=False)
+    _, metrics = addon.model.loss({"obs": obs[[0, 1]], "weight": torch.ones(2)}, {})
+    found = addon.fit({"obs": obs[[0, 1, 2]], "weight": torch.tensor([1.0, 2.0, 0.0])}, {})
+    torch.testing.assert_close(flat(addon.model), expected)
+    torch.testing.assert_close(found, metrics)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_shard_with_an_encoding_equals_a_run_without_shards(model: str, build: Build) -> None:
+    values = composed("ppo", model)
+    plain, sharded = build(values), build(put(values, {"algo.loop.shards": 1}))
+    for _ in range(3):
+        assert equal(plain.tick(), sharded.tick())
+    assert equal(weights(plain), weights(sharded)) and equal(plain.obs, sharded.obs)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("algo", ["sac", "ppo", "dqn"])
+def test_runs_with_an_encoding_resume_bit_for_bit(algo: str, model: str, build: Build) -> None:
+    values = composed(algo, model)
+    loop = train(build(values), 3)
+    assert "loss/representation_obs" in (loop.tick() or loop.tick())
+    check_resuming(loop, build(values, begin=False))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_recorded_updates_of_an_encoding_have_the_bits_of_eager(algo: str, model: str, build: Build) -> None:
+    states = []
+    for engine in ("eager", "auto"):
+        loop = train(build(put(composed(algo, model), {"trainer.engine": engine})), 16)
+        states.append((loop.agent.state_dict(), loop.addons.state_dict()))
+    assert equal(*states)
+    for mark in ("is_kernel", "is_policy"):
+        for module, name in kernels(loop.addons, mark):
+            taped: Any = getattr(module, name)
+            if isinstance(taped, MatmulBackend):
+                taped = taped.method
+            assert taped.tapes and not taped.refused and taped.failed is None
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_workers_with_an_encoding_equal_one_process(algo: str, model: str, build: Build, tmp_path: Path) -> None:
+    values = put(composed(algo, model), {"algo.loop.shards": 2, "env.num_envs": 4})
+    here, there = build(values), build(put(values, LOCAL))
+    digests = [save(train(loop, 4), tmp_path / "run").digest for loop in (here, there)]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["algo.representation.model.decoder=broadcast"], "decoder=broadcast: needs images of bytes, but observations"),
+        (["algo.representation.model.decoder.loss=bce"], "decoder.loss=bce: needs observations from 0 to 1"),
+        (["algo.representation.model.decoder.loss=huber"], "decoder.loss='huber'"),
+        (["algo.representation.model.decoder=deconvolutions"], "did you mean deconvolution?"),
+        (["algo.representation.model=autoencoders"], "did you mean autoencoder?"),
+        (["algo.representation.model.network=lstm"], "algo.representation.model.network=lstm: unknown name"),
+        (["network=lstm"], "network=lstm is not supported with algo.representation, which takes no sequences"),
+    ],
+)
+def test_train_refuses_models_that_do_not_fit(
+    words: list[str], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    given = ["algo=sac", "env=Pendulum", "algo.representation=encoding", *words, f"run_dir={run}"]
+    assert main(["train", *given]) == 2
+    error = capsys.readouterr().err
+    assert fault in error and "Traceback" not in error and len(error.splitlines()) == 1 and not run.exists()
