@@ -73,5 +73,8 @@ class StandIn:
             raise answer
         return answer
 
+    def wait(self, answers: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return answers, []
+
     def kill(self, actor: Actor) -> None:
         actor.lives = False

@@ -143,7 +143,7 @@ def other_shards() -> int:
         ticks = [(loop.tick(), loop.obs.clone())]
         for group in loop.env.groups[:1]:
             if place is workers:
-                group.worker.pipe.process.kill()
+                group.group.worker.pipe.process.kill()
         try:
             ticks += [(loop.tick(), loop.obs.clone()) for _ in range(2)]
         except RlrunError:

@@ -20,13 +20,14 @@ from rlrun.core.logged import take_logged
 from rlrun.core.random import streams_of
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.vector import VectorEnv
-from rlrun.envs.stepping.workers import TimedPipe, packed
+from rlrun.envs.stepping.workers import LostError, TimedPipe, packed
 from rlrun.errors import ConfigError, RunError
 from rlrun.run.assemble import build_loop, build_shards
 from rlrun.run.exactness import Machine
+from rlrun.shards import local_worker
 from rlrun.shards import shard as shard_module
 from rlrun.shards.group import Here
-from rlrun.shards.local_worker import Worker
+from rlrun.shards.local_worker import LocalGroup, LocalWorker
 from rlrun.shards.shard import STEPS_TOGETHER, grouped, together, weights_of
 from rlrun.testing import load, save
 
@@ -122,7 +123,7 @@ def test_an_error_while_shards_step_ends_them(
     with pytest.raises(KeyboardInterrupt):
         loop.collect(2, acts, fails)
     assert len(closed) == len(loop.env.groups)
-    assert not any(group.pipe.process.is_alive() for group in loop.env.groups if place)
+    assert not any(group.worker.pipe.process.is_alive() for group in loop.env.groups if place)
 
 
 def test_shards_collect_while_the_agent_learns(build: Build) -> None:
@@ -131,7 +132,7 @@ def test_shards_collect_while_the_agent_learns(build: Build) -> None:
     update = loop.agent.update
 
     def learn(batch: Any, ctx: Any) -> Any:
-        arrived.extend(group.pipe.pipe.poll(10.0) for group in loop.env.groups)
+        arrived.extend(group.worker.pipe.pipe.poll(10.0) for group in loop.env.groups)
         return update(batch, ctx)
 
     loop.agent.update = learn
@@ -146,7 +147,7 @@ def test_an_update_that_fails_while_shards_collect_ends_them(build: Build) -> No
     loop.tick()
     with pytest.raises(ZeroDivisionError):
         loop.tick()
-    assert not any(group.pipe.process.is_alive() for group in loop.env.groups)
+    assert not any(group.worker.pipe.process.is_alive() for group in loop.env.groups)
 
 
 def test_shards_step_the_environments_of_a_run_without_shards(build: Build, loud: dict[str, Any]) -> None:
@@ -216,13 +217,17 @@ def test_held_actions_of_a_shard_whose_environments_have_failed_are_in_the_step(
         assert measured == others and "frames" in measured
 
 
-def test_a_restore_alone_has_no_time_limit() -> None:
+def test_a_restore_alone_has_no_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    worker = Worker.__new__(Worker)
-    worker.pipe = SimpleNamespace(send=lambda message: None, comes=waits.append, result=list)  # type: ignore
+    answer = (4, ([], None))
+    pipe = SimpleNamespace(send=lambda message: None, comes=waits.append, result=lambda: answer)
+    monkeypatch.setattr(local_worker, "started", lambda *_: pipe)
+    group = LocalWorker(numbers, None, 60.0).group([4, 5])  # type: ignore
+    group.wait()
+    assert len(waits) == 1 and waits.pop() < float("inf"), "it is built within a minute"
     for method in ("advance", "load_state", "state"):
-        worker.call(method, [])
-        worker.result()
+        group.call(method, [])
+        group.result()
     assert waits == [float("inf")]
 
 
@@ -348,7 +353,7 @@ def test_particles_act_in_the_same_environments_with_shards(num_particles: int, 
 @pytest.mark.parametrize("at_the_call", [True, False])
 def test_a_killed_worker_ends_the_run_and_all_workers(at_the_call: bool, build: Build) -> None:
     env = build(toy("ppo", **TWO, **LOCAL)).env
-    processes = [group.pipe.process for group in env.groups]
+    processes = [group.worker.pipe.process for group in env.groups]
     if not at_the_call:
         os.kill(processes[1].pid, signal.SIGSTOP)  # so that it does not answer
         env.call("status")
@@ -367,6 +372,7 @@ class Numbers:
 
     def __init__(self, number: int):
         self.number = number
+        self.path: Path | None = None  # that tells of `close`
 
     def advance(self, count: int, size: int = 1, done: Path | None = None) -> Iterator[Any]:
         for step in range(count):
@@ -379,7 +385,12 @@ class Numbers:
     def state(self) -> Any:
         raise ValueError("no state")
 
-    def close(self) -> None: ...
+    def close_in(self, path: Path) -> None:
+        self.path = path
+
+    def close(self) -> None:
+        if self.path is not None:
+            self.path.touch()
 
 
 def numbers(shards: Any) -> Any:
@@ -387,14 +398,14 @@ def numbers(shards: Any) -> Any:
 
 
 @pytest.fixture
-def worker(make: Build) -> Iterator[Worker]:
-    one = Worker([4, 5], numbers, make("CartPole-v1").recipe, 60.0)
+def worker(make: Build) -> Iterator[LocalGroup]:
+    one = LocalWorker(numbers, make("CartPole-v1").recipe, 60.0).group([4, 5])
     one.wait()
     yield one
     one.close(terminate=True)
 
 
-def test_a_worker_steps_its_shards_together(worker: Worker) -> None:
+def test_a_worker_steps_its_shards_together(worker: LocalGroup) -> None:
     worker.call("advance", [[STEPS_TOGETHER + 2], [STEPS_TOGETHER + 2]])
     found = [worker.result(), worker.result()]
     for shard, number in enumerate((4, 5)):
@@ -433,7 +444,7 @@ def test_steps_with_different_keys_do_not_come_together() -> None:
         together([(step, None), (step | {"reward": torch.zeros(1)}, None)])
 
 
-def test_a_worker_goes_on_while_the_run_does_not_read(worker: Worker, tmp_path: Path) -> None:
+def test_a_worker_goes_on_while_the_run_does_not_read(worker: LocalGroup, tmp_path: Path) -> None:
     """A pipe does not hold its steps. What a shard raises comes after them."""
     done = tmp_path / "done"
     worker.call("advance", [[2 * STEPS_TOGETHER, 2_000, done]] * 2)
@@ -448,23 +459,58 @@ def test_a_worker_goes_on_while_the_run_does_not_read(worker: Worker, tmp_path: 
         worker.result()
 
 
-def test_a_worker_ends_soon_after_its_pipe_was_closed(worker: Worker) -> None:
+def test_a_worker_ends_soon_after_its_pipe_was_closed(worker: LocalGroup) -> None:
     """And not after all its steps."""
     worker.call("advance", [[10**9], [10**9]])
     worker.result()
     worker.close()
-    assert worker.pipe.process.exitcode == 0
+    assert worker.worker.pipe.process.exitcode == 0
 
 
-def test_a_worker_sends_what_a_shard_raises(worker: Worker) -> None:
+def test_groups_in_one_worker_take_turns(worker: LocalGroup) -> None:
+    """The second group is built and answers while the first takes its steps."""
+    other = worker.worker.group([7])
+    other.wait()
+    worker.call("advance", [[10**9], [10**9]])
+    assert int(worker.result()[0].step["following"][0, 1]) == 0
+    other.call("advance", [[2]])
+    assert other.result()[0].step["following"].tolist() == [[7, 0], [7, 1]]
+    assert worker.result()[1].step["following"][0].tolist() == [5, STEPS_TOGETHER]
+
+
+def test_a_group_that_leaves_closes_its_environments_alone(worker: LocalGroup, tmp_path: Path) -> None:
+    other = worker.worker.group([7])
+    other.wait()
+    other.call("close_in", [[tmp_path / "7"]])
+    other.result()
+    other.close()
+    worker.call("advance", [[1], [1]])
+    assert [steps.step["following"].tolist() for steps in worker.result()] == [[[4, 0]], [[5, 0]]]
+    assert (tmp_path / "7").exists()
+    worker.close()
+    assert worker.worker.pipe.process.exitcode == 0
+
+
+def test_what_a_shard_raises_reaches_its_own_group(worker: LocalGroup) -> None:
+    other = worker.worker.group([7])
+    other.wait()
+    other.call("state", [[]])
+    other.call("advance", [[1]])
+    with pytest.raises(LostError):
+        worker.result()
+    with pytest.raises(EnvError, match="no state"):
+        other.result()
+
+
+def test_a_worker_sends_what_a_shard_raises(worker: LocalGroup) -> None:
     worker.call("state", [[], []])
     with pytest.raises(EnvError, match="no state"):
         worker.result()
 
 
-def test_a_stopped_worker_is_found_and_ended(worker: Worker) -> None:
-    process = worker.pipe.process
-    worker.pipe = TimedPipe(worker.pipe.pipe, 0, process, 0.2)
+def test_a_stopped_worker_is_found_and_ended(worker: LocalGroup) -> None:
+    process = worker.worker.pipe.process
+    worker.worker.pipe = TimedPipe(worker.worker.pipe.pipe, 0, process, 0.2)
     os.kill(process.pid, signal.SIGSTOP)
     worker.call("advance", [[1], [1]])
     with pytest.raises(EnvError, match=r"gave no answer in 0\.2 s"):

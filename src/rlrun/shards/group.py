@@ -16,6 +16,10 @@ class Group:
     def wait(self) -> None:
         """Waits until the shards are built. Raises the error of a shard that cannot be built."""
 
+    def ready(self) -> bool:
+        """Returns whether `wait` need not wait."""
+        return True
+
     def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
         """Calls a method of each shard with its own arguments. Raises EnvError if a worker has failed."""
         raise NotImplementedError

@@ -1,67 +1,115 @@
-"""Runs shards in a worker process of this machine."""
+"""Runs shards in worker processes of this machine."""
 
 import math
+import select
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
 
 from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import TimedPipe, end, packed, started
-from rlrun.shards.group import Group
-from rlrun.shards.shard import Shard, answers
+from rlrun.shards.worker import BUILD, DROP, Build, Given, ShardServer, Worker, WorkerGroup, sendable
 
 START_S = 60.0  # a worker imports torch and all agents, for which a short `env.timeout_s` would not suffice
-Build = Callable[[Sequence[int]], Mapping[int, Shard]]
+Answer = tuple[list[object], Exception | None]  # results of a group, or what it raised
 
 
-class Worker(Group):
-    """A group of shards in a process of its own.
+class LocalWorker(Worker):
+    """A process of this machine.
 
     It has `env.timeout_s` for each step and each reset of all its environments. A restore, which may replay whole
     episodes, has no limit, as in the process of the run.
     """
 
-    def __init__(self, shards: Sequence[int], build: Build, one: Recipe, timeout_s: float):
-        """Starts to build the shards; `wait` must follow."""
-        super().__init__(shards)
-        self.pipe: TimedPipe = started(serve, one, timeout_s, (build, shards))
-        self.restores = False  # whether the result to come is that of a restore
+    def __init__(self, build: Build, one: Recipe, timeout_s: float):
+        super().__init__()
+        self.pipe: TimedPipe = started(serve, one, timeout_s, build)
+        self.answers: defaultdict[int, deque[Answer]] = defaultdict(deque)  # by the first shard of a group
 
-    def wait(self) -> None:
-        self.pipe.comes(time.monotonic() + START_S)
-        self.pipe.result()
+    def group(self, shards: Sequence[int]) -> "LocalGroup":
+        return LocalGroup(self, shards)
 
-    def call(self, method: str, given: Sequence[Sequence[object]]) -> None:
-        self.restores = method == "load_state"
-        self.pipe.send((method, given))
+    def drop(self, shards: Sequence[int]) -> None:
+        with suppress(EnvError):  # a worker that has failed has closed its environments, or cannot
+            self.pipe.send((shards, DROP, ()))
 
-    def result(self) -> list[object]:
-        if self.restores:
-            self.pipe.comes(math.inf)  # ends if the worker dies
-        found: list[object] = self.pipe.result()
-        return found
-
-    def close(self, terminate: bool = False) -> None:
+    def end(self, terminate: bool) -> None:
         self.pipe.close()  # the worker gets an EOFError and leaves its loop
         if not terminate:
             self.pipe.process.join(self.pipe.timeout_s)
         end([self.pipe.process])
 
+    def answer(self, shard: int, limit_s: float | None) -> Answer:
+        """Returns the next answer of the group whose first shard is given. limit_s: None: that of the pipe."""
+        while not self.answers[shard]:
+            if limit_s is not None:
+                self.pipe.comes(time.monotonic() + limit_s)  # ends if the worker dies
+            other, answer = self.pipe.result()
+            self.answers[other].append(answer)
+        return self.answers[shard].popleft()
 
-def serve(pipe: Connection, index: int, given: tuple[Build, Sequence[int]], resources: ExitStack) -> None:
-    """Runs in the worker: builds the shards and calls their methods until the pipe is closed or one raises."""
-    build, numbers = given
-    shards = build(numbers).values()
-    for shard in shards:
-        resources.callback(shard.close)
-    pipe.send((None, None))
+
+class LocalGroup(WorkerGroup):
+    """Some of the shards in a process of this machine."""
+
+    worker: LocalWorker
+
+    def __init__(self, worker: LocalWorker, shards: Sequence[int]):
+        super().__init__(worker, shards)
+        self.limit_s: float | None = START_S  # for the next answer; None: that of the pipe
+        self.send(BUILD, ())
+
+    def wait(self) -> None:
+        self.result()
+
+    def ready(self) -> bool:
+        return self.worker.pipe.pipe.poll()
+
+    def call(self, method: str, given: Given) -> None:
+        self.limit_s = None
+        if method == "load_state":
+            self.limit_s = math.inf
+        self.send(method, given)
+
+    def result(self) -> list[object]:
+        results, error = self.worker.answer(self.shards[0], self.limit_s)
+        if error is not None:
+            raise error
+        return results
+
+    def send(self, method: str, given: Given) -> None:
+        self.worker.pipe.send((self.shards, method, given))
+
+
+def serve(pipe: Connection, index: int, build: Build, resources: ExitStack) -> None:
+    """Runs in the worker: builds shards and calls their methods until the pipe is closed or one raises.
+
+    The groups take turns: each goes on to its next answer, so none waits for all steps of another.
+    """
+    server = ShardServer(build)
+    resources.callback(server.close)
+    running: dict[int, Iterator[list[object]]] = {}  # by the first shard of a group
     with sending(pipe) as send:
         while True:
-            for results in answers([*shards], *pipe.recv()):
-                send(packed((results, None)))
+            while not running or select.select([pipe], [], [], 0)[0]:
+                shards, method, given = pipe.recv()
+                running[shards[0]] = chain(running.get(shards[0], ()), server.answers(shards, method, given))
+            for shard in [*running]:
+                try:
+                    results = next(running[shard], None)
+                except Exception as error:
+                    send(packed(((shard, ([], sendable(index, error))), None)))
+                    return
+                if results is None:
+                    del running[shard]
+                else:
+                    send(packed(((shard, (results, None)), None)))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Where the shards of a run act and step: the parts `cluster=...`. They change no result."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Literal
@@ -9,14 +10,18 @@ from pydantic import Field
 
 from rlrun import memory
 from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping.workers import LostError
 from rlrun.errors import ConfigError
 from rlrun.ray_connection import connected
 from rlrun.settings import PositiveFloat, PositiveInt, config, register
 from rlrun.shards.group import Group, Here
-from rlrun.shards.local_worker import Build, Worker
+from rlrun.shards.local_worker import START_S, LocalWorker
 from rlrun.shards.ray_worker import RayWorker
 from rlrun.shards.repeating import Repeating
+from rlrun.shards.worker import Build, Worker, WorkerGroup, Workers
 
+JOIN_S = 10.0  # within which another worker must be ready at the start of a run, or else join it later
+LOOK_S = 0.01  # between two looks
 WORKER_BYTES = 27 * 2**20  # memory that each worker has for itself; measured: 27 MiB with PPO on CartPole, the least
 
 
@@ -58,42 +63,52 @@ class WorkersConfig:
     state_every: PositiveInt
 
 
-class Workers(Placement):
+class WorkerProcesses(Placement):
     """Base class of places with workers."""
 
     def __init__(self, cfg: WorkersConfig):
         self.cfg = cfg
 
-    def begins(self, number: int) -> Callable[..., Group]:
-        """Returns what begins one of `number` workers; `wait` must follow. It is called as Worker is."""
+    def begins(self, number: int) -> Callable[..., Worker]:
+        """Returns what begins one of `number` workers. It is called as LocalWorker is."""
         raise NotImplementedError
 
     def start(self, count: int, build: Build, one: Recipe, timeout_s: float) -> Sequence[Group]:
         number = self.cfg.workers or count
         if number > count:
             raise ConfigError(f"cluster.workers={number}: there are only {count} shards; set algo.loop.shards={number}")
-        begin = partial(self.begins(number), build=build, one=one, timeout_s=timeout_s)
-        workers = ready([part.tolist() for part in np.array_split(range(count), number)], begin)
-        if self.cfg.on_lost == "fail":
-            return workers
-        return [Repeating(worker, partial(successor, worker.shards, begin), self.cfg.state_every) for worker in workers]
+        workers = Workers(partial(self.begins(number), build=build, one=one, timeout_s=timeout_s))
+        parts = [part.tolist() for part in np.array_split(range(count), number)]
+        groups: list[WorkerGroup] = []
+        try:
+            for shards in parts:
+                groups.append(workers.request(shards))
+            if self.cfg.on_lost == "fail":
+                for group in groups:
+                    workers.admit(group)
+                return groups
+            return [Repeating(*found, workers, self.cfg.state_every) for found in settled(groups, workers)]
+        except BaseException:
+            for group in groups:
+                group.close(terminate=True)
+            raise
 
 
 @register("cluster", "local")
-class LocalProcesses(Workers):
+class LocalProcesses(WorkerProcesses):
     """Worker processes of this machine."""
 
     @config
     class Config(WorkersConfig):
         pass
 
-    def begins(self, number: int) -> Callable[..., Group]:
+    def begins(self, number: int) -> Callable[..., Worker]:
         memory.check_fits(f"cluster=local with {number:,} workers", number * WORKER_BYTES)
-        return Worker
+        return LocalWorker
 
 
 @register("cluster", "ray")
-class RayActors(Workers):
+class RayActors(WorkerProcesses):
     """Actors of a Ray cluster."""
 
     @config
@@ -103,26 +118,30 @@ class RayActors(Workers):
 
     cfg: Config
 
-    def begins(self, number: int) -> Callable[..., Group]:
+    def begins(self, number: int) -> Callable[..., Worker]:
         return partial(RayWorker, ray=connected(self.cfg.address, "cluster.address", "cluster=ray"), cpus=self.cfg.cpus)
 
 
-def ready(parts: Sequence[Sequence[int]], begin: Callable[[Sequence[int]], Group]) -> list[Group]:
-    """Begins a worker for each part of the shards, and returns them once all have built theirs. Raises EnvError."""
-    workers: list[Group] = []
-    try:
-        for shards in parts:
-            workers.append(begin(shards))
-        for worker in workers:
-            worker.wait()
-    except BaseException:
-        for worker in workers:
-            worker.close(terminate=True)
-        raise
-    return workers
+def settled(groups: Sequence[WorkerGroup], workers: Workers) -> list[tuple[WorkerGroup, WorkerGroup | None]]:
+    """Waits for the workers. Returns the shards of each group, built, and in a worker to come if it is not ready.
 
-
-def successor(shards: Sequence[int], begin: Callable[[Sequence[int]], Group]) -> Group:
-    """Returns another worker for these shards, as `ready` does."""
-    (worker,) = ready([shards], begin)
-    return worker
+    Raises LostError if none is ready in time.
+    """
+    until = time.monotonic() + START_S
+    ready: list[WorkerGroup] = []
+    while len(ready) < len(groups) and time.monotonic() < until:
+        time.sleep(LOOK_S)
+        new = [group for group in groups if group not in ready and group.ready()]
+        for group in new:
+            workers.admit(group)
+            until = time.monotonic() + JOIN_S
+        ready += new
+    found: list[tuple[WorkerGroup, WorkerGroup | None]] = []
+    for group in groups:
+        if group in ready:
+            found.append((group, None))
+        elif guest := workers.guest(group.shards):
+            found.append((guest, group))
+        else:
+            raise LostError(0, f"no worker was ready in {START_S:g} s")
+    return found

@@ -1,19 +1,21 @@
-"""Shards that outlive their worker: its successor begins with the state that the run has kept, and repeats the rest.
+"""Shards that outlive their worker: another one begins with the state that the run has kept, and repeats the rest.
 
 What a shard does depends only on its state and on what it is sent. So the repeated steps are the same to the bit, and
 those that have arrived before are passed over.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
+from rlrun.errors import RlrunError
 from rlrun.shards.group import Group
 from rlrun.shards.shard import ShardState, Steps, Weights
+from rlrun.shards.worker import Given, WorkerGroup, Workers
 
 LOSSES = 3  # workers that may be lost in a row without a new result
-Given = Sequence[Sequence[object]]
 
 
 @dataclass
@@ -70,21 +72,26 @@ class Sent:
 
 
 class Repeating(Group):
-    """Shards in a worker, which is replaced if it is lost.
+    """Shards in a worker of their own. If it is lost, they are in that of other shards until there is another.
 
     The run keeps their state from time to time, and since then the calls. An answer of a worker that has been replaced
     is never taken for one of its successor, because every worker has a channel of its own.
     """
 
-    def __init__(self, worker: Group, successor: Callable[[], Group], state_every: int):
-        """successor: starts a worker that has built the same shards. state_every: steps between states to keep."""
-        super().__init__(worker.shards)
-        self.worker, self.successor, self.state_every = worker, successor, state_every
+    def __init__(self, group: WorkerGroup, requested: WorkerGroup | None, workers: Workers, state_every: int):
+        """group: the shards as they are built. requested: the same in a worker to come, if that is not their own.
+
+        state_every: steps between states to keep.
+        """
+        super().__init__(group.shards)
+        self.group, self.requested, self.workers, self.state_every = group, requested, workers, state_every
         self.states: Sequence[ShardState] | None = None  # that were kept last; None: the shards as they are built
         self.weights: Weights = {}  # that the shards had then, of those that were sent
         self.calls: list[Sent] = []  # since then
         self.keeps = False  # whether the last call is for the next state to keep
         self.losses = 0  # since the last new result
+        if requested is not None:
+            self._notify("no worker is free for it yet; it runs in another that has shards")
 
     def call(self, method: str, given: Given) -> None:
         if self.keeps:
@@ -97,7 +104,7 @@ class Repeating(Group):
     def result(self) -> list[object]:
         while True:
             try:
-                found = self.worker.result()
+                found = self.group.result()
                 break
             except LostError as error:
                 self._replace(error)
@@ -106,12 +113,14 @@ class Repeating(Group):
         return found
 
     def close(self, terminate: bool = False) -> None:
-        self.worker.close(terminate)
+        self.group.close(terminate)
+        if self.requested is not None:
+            self.requested.close(terminate=True)
 
     def _send(self, call: Sent) -> None:
         self.calls.append(call)
         try:
-            self.worker.call(call.method, call.given)
+            self.group.call(call.method, call.given)
         except LostError as error:
             self._replace(error)
 
@@ -121,22 +130,63 @@ class Repeating(Group):
         for call in self.calls:
             self.weights |= call.weights
         self.calls, self.keeps = [], False
+        group = self._arrived()
+        if group is not None:
+            self._move(group)
+
+    def _move(self, group: WorkerGroup) -> None:
+        """Lets the shards go on in another worker, from the state that was just kept."""
+        self.group.close()
+        self.group = group
+        self._notify("moved to another worker")
+        try:
+            self._repeat()
+        except LostError as error:
+            self._replace(error)
 
     def _replace(self, error: LostError) -> None:
-        """Starts a worker that goes on where the lost one ended. Raises the error if too many were lost in a row."""
+        """Goes on in another worker where the lost one ended. Raises the error if too many were lost in a row."""
         self.losses += 1
         if self.losses > LOSSES:
             raise error
-        self.worker.close(terminate=True)
+        self.group.close(terminate=True)
         try:
-            self.worker = self.successor()
+            self.group = self._another()
             self._repeat()
         except LostError as another:
             self._replace(another)
             return
-        self.notices.append(
-            f"shard {', '.join(map(str, self.shards))}: {error.reason}; another worker repeats its steps"
-        )
+        self._notify(f"{error.reason}; another worker repeats its steps")
+
+    def _another(self) -> WorkerGroup:
+        """Returns the shards in the worker that was requested, or in that of others while it is not ready."""
+        if self.requested is None:
+            self.requested = self.workers.request(self.shards)
+        group = self._arrived() or self.workers.guest(self.shards)
+        if group is None:  # no worker is left
+            group = self.requested or self.workers.request(self.shards)
+            self.requested = None
+            self.workers.admit(group)
+        return group
+
+    def _arrived(self) -> WorkerGroup | None:
+        """Returns the shards in the worker that was requested if they are built by now."""
+        if self.requested is None or not self.requested.ready():
+            return None
+        group = self.requested
+        self.requested = None
+        try:
+            self.workers.admit(group)
+        except LostError:
+            self.requested = self.workers.request(self.shards)
+        except (EnvError, RlrunError) as error:
+            self._notify(f"cannot move to another worker: {error}")
+        else:
+            return group
+        return None
+
+    def _notify(self, text: str) -> None:
+        self.notices.append(f"shard {', '.join(map(str, self.shards))}: {text}")
 
     def _repeat(self) -> None:
         """Brings a new worker to where the lost one ended: makes all calls, and passes over what has arrived before."""
@@ -145,10 +195,10 @@ class Repeating(Group):
                 ("load_weights", [(self.weights,)] * len(self.shards)),
                 ("load_state", [(state,) for state in self.states]),
             ):
-                self.worker.call(method, given)
-                self.worker.result()
+                self.group.call(method, given)
+                self.group.result()
         for call in [part for sent in self.calls for part in sent.parts()]:
-            self.worker.call(call.method, call.given)
+            self.group.call(call.method, call.given)
             remaining = call.received
             while remaining:
-                remaining -= call.size(self.worker.result())
+                remaining -= call.size(self.group.result())
