@@ -83,6 +83,26 @@ def test_snapshot_on_failure_stop_ends_the_run(
     assert names(run) == [step_name(20), step_name(10)]
 
 
+def test_snapshots_of_a_number_are_kept_beside_those_of_pauses(tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith(("trainer.total_steps", "algo.loop.rollout_steps"))]
+    words += ["algo.loop.rollout_steps=5", "trainer.num_snapshots=4", "trainer.snapshot_keep=1"]
+    words += ["trainer.total_steps=50"]
+    run = tmp_path / "run"
+    assert main(["train", *words, "trainer.stop_at=20", f"run_dir={run}"]) == 0
+    assert main(["resume", str(run), "trainer.stop_at=30"]) == 0
+    assert names(run) == [step_name(step) for step in (30, 25, 15)]
+    assert main(["resume", str(run)]) == 0
+    assert names(run) == [step_name(step) for step in (50, 40, 25, 15)]
+
+
+def test_a_number_of_snapshots_without_snapshots_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in WORDS if not word.startswith("trainer.snapshot_every")]
+    words += ["trainer.num_snapshots=4", "trainer.snapshot_every=null", f"run_dir={tmp_path / 'run'}"]
+    assert main(["train", *words]) == 2
+    why = "error: trainer.num_snapshots=4: contradicts trainer.snapshot_every=null, no snapshots\n"
+    assert capsys.readouterr().err == why and not (tmp_path / "run").exists()
+
+
 def test_a_run_that_fails_has_the_snapshot_that_was_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from rlrun.run.counts import Counts
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
 from rlrun.run.trainer import Trainer, learning_rate_name
+from rlrun.snapshot.store import step_name
 from rlrun.types import Episode
 
 
@@ -63,7 +64,8 @@ class Run(nn.Module):
             "total_steps": 40, "total_updates": None, "stop_at": None, "period_unit": "steps", "stop_when": NEVER,
             "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "eval_envs": None,
             "eval_sampled": 0.0, "eval_beside": False, "log_every": 1000, "measure_after": 0,
-            "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
+            "snapshot_every": 0, "num_snapshots": None,
+            "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
             "snapshot_on_failure": "continue",
             "engine": "auto", "precision": "fp32", "threads": None,
         }  # fmt: skip
@@ -120,6 +122,18 @@ def test_rows_evaluations_and_snapshots_come_at_their_periods() -> None:
     assert run.evaluated == [12, 24, 36, 40]
     assert [row["step"] for row in run.rows] == [12, 20, 24, 32, 36, 40]
     assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
+
+
+def test_snapshots_of_a_number_are_spread_evenly_and_end_with_the_run() -> None:
+    run = Run(stride=1, total_steps=10, num_snapshots=4, snapshot_every=2)
+    run.run()
+    assert [name for name in run.saved if name != "best"] == [step_name(step) for step in (3, 5, 8, 10)]
+    run = Run(stride=4, total_steps=400, total_updates=10, num_snapshots=3)
+    run.run()
+    assert [name for name in run.saved if name != "best"] == [step_name(4 * updates) for updates in (4, 7, 10)]
+    run = Run(stride=7, total_steps=40, num_snapshots=40)
+    run.run()
+    assert [name for name in run.saved if name != "best"] == [step_name(step) for step in (7, 14, 21, 28, 35, 42)]
 
 
 def test_run_ends_after_its_updates_if_they_come_before_its_steps() -> None:

@@ -29,8 +29,7 @@ class CpuProfile(Callback):
         self.profile.enable()
 
     def on_end(self, summary: object) -> None:
-        self.profile.disable()
-        self.profile.create_stats()
+        self.profile.create_stats()  # ends the measurement
         folder = files.make_folder(self.run.path / "profile")
         name = f"step_{self.step:09d}"
         replace_file(folder / f"{name}.prof", [marshal.dumps(self.profile.stats)])  # type: ignore[attr-defined]

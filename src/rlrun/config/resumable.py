@@ -24,7 +24,7 @@ FREE = (
     "trainer.stop_when.at_most", "trainer.stop_when.times", "trainer.stop_when.plateau", "trainer.stop_when.hours",
     "trainer.period_unit", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.eval_envs", "trainer.eval_sampled", "trainer.eval_beside",
-    "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
+    "trainer.log_every", "trainer.snapshot_every", "trainer.num_snapshots", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
     "env.ray.address", "env.ray.workers", "env.ray.cpus",

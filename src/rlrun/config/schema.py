@@ -70,6 +70,7 @@ class TrainerConfig:
     log_every: PositiveInt
     measure_after: NonNegativeInt
     snapshot_every: NonNegativeInt | None
+    num_snapshots: PositiveInt | None
     snapshot_keep: PositiveInt
     snapshot_archive_every: NonNegativeInt
     snapshot_replay: bool
@@ -77,6 +78,12 @@ class TrainerConfig:
     engine: Literal["auto", "eager", "compile", "cudagraph"]
     precision: Literal["fp32", "tf32", "bf16"]
     threads: PositiveInt | None
+
+    def contradictions(self) -> list[str]:
+        """Returns a line for settings that exclude each other."""
+        if self.num_snapshots is None or self.snapshot_every is not None:
+            return []
+        return [f"trainer.num_snapshots={self.num_snapshots}: contradicts trainer.snapshot_every=null, no snapshots"]
 
 
 @config
@@ -118,6 +125,8 @@ def run_config(values: dict[str, Any]) -> RunConfig:
         else:
             if key == "env":
                 faults += too_many(values[key])
+            else:
+                faults += values[key].contradictions()
     try:
         config = parse(RunConfig, values, "")
     except ConfigError as error:

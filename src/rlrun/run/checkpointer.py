@@ -1,5 +1,7 @@
 """Saves the snapshots of a run: which of its state they hold, and what their headers say."""
 
+from fractions import Fraction
+
 from rlrun.buffers.ring import RingBuffer
 from rlrun.config.resumable import Recorded
 from rlrun.config.schema import RunConfig
@@ -55,7 +57,12 @@ class StoreCheckpointer:
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
     """Opens the snapshots of a run for reading and writing."""
-    return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
+    cfg = config.trainer
+    if cfg.num_snapshots is None:
+        return Store(run.path, cfg.snapshot_keep, cfg.snapshot_archive_every)
+    if cfg.total_updates is not None:  # their steps are not known in advance
+        return Store(run.path, cfg.snapshot_keep + cfg.num_snapshots)
+    return Store(run.path, cfg.snapshot_keep, Fraction(cfg.total_steps, cfg.num_snapshots))
 
 
 def close_store(store: Store, log: Telemetry) -> None:

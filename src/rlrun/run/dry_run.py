@@ -197,6 +197,8 @@ def _disk(cfg: TrainerConfig, end: Counts, snapshot: int, saved: int, appended: 
     if cfg.snapshot_every is None:
         return logs
     count = cfg.snapshot_keep + 1  # one more for the best snapshot
-    if cfg.snapshot_archive_every:
+    if cfg.num_snapshots is not None:
+        count += cfg.num_snapshots
+    elif cfg.snapshot_archive_every:
         count += end.steps // cfg.snapshot_archive_every
     return logs + count * snapshot + min(appended + count * unshared, count * saved)

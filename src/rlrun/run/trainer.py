@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -148,7 +149,7 @@ class Trainer:
             names = []
             if progress.best_step == loop.steps:
                 names.append(BEST)
-            if ends or stop or now.is_due(cfg.snapshot_every or 0, cfg.period_unit, before):
+            if ends or stop or self.snapshot_is_due(now, before):
                 names.append(step_name(loop.steps))
             self.snapshot(names)
             if stop and not ends:
@@ -243,6 +244,20 @@ class Trainer:
     def is_due(self, now: Counts, period: int) -> bool:
         """Returns whether a multiple of the period was reached in the last tick."""
         return now.is_due(period, self.cfg.period_unit, self.progress.logged_until)
+
+    def snapshot_is_due(self, now: Counts, before: Counts) -> bool:
+        """Returns whether the point of a snapshot was reached after `before`."""
+        count = self.cfg.num_snapshots
+        if count is None:
+            return now.is_due(self.cfg.snapshot_every or 0, self.cfg.period_unit, before)
+        return math.floor(count * self.part(now)) > math.floor(count * self.part(before))
+
+    def part(self, point: Counts) -> Fraction:
+        """Returns the part of the run that is done at a point, of its steps or its updates, whichever is larger."""
+        done = Fraction(point.steps, self.cfg.total_steps)
+        if self.cfg.total_updates is not None:
+            done = max(done, Fraction(point.updates, self.cfg.total_updates))
+        return done
 
     def write_row(self, with_evaluation: bool) -> None:
         """Writes one log row, with the metrics of an evaluation if `with_evaluation` is True.

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Store:
     after every multiple of so many steps.
     """
 
-    def __init__(self, run: Path, keep: int = 0, archive_every: int = 0):
+    def __init__(self, run: Path, keep: int = 0, archive_every: int | Fraction = 0):
         self.folder = Path(run) / "snapshots"
         self.keep, self.archive_every = keep, archive_every
         self._logs: dict[str, SegmentLog] = {}
