@@ -147,7 +147,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "timeout_s": 10.0,
         }
         base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
-        base |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}}
+        base |= {"action_mask": True, "selftest": "auto", "log_info": [], "executed_action": None, "schedule": {}}
         made.append(VectorEnv.make(EnvConfig(id=id, num_envs=num_envs, **(base | given)), np.random.SeedSequence(seed)))
         return made[-1]
 

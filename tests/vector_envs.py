@@ -28,6 +28,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "action_mask": True,
         "selftest": "auto",
         "log_info": [],
+        "executed_action": None,
         "schedule": {},
     }
     return EnvConfig(id=id, num_envs=num_envs, **{**base, **values})

@@ -154,6 +154,36 @@ def test_eval_records_meta_learners_after_adaptation(capsys: Any, tmp_path: Path
     assert sorted(recorded) == pytest.approx(sorted(result["returns"]))
 
 
+def test_eval_records_the_actions_that_the_environment_took(tmp_path: Path, monkeypatch: Any) -> None:
+    minari = pytest.importorskip("minari")
+    env = tmp_path / "half.py"
+    env.write_text(HALF)
+    small = ["env.max_episode_steps=3", "trainer.total_steps=8", "trainer.eval_episodes=0", "network.hidden=[4]"]
+    words = ["algo=sac", "preset=none", f"env={env}:Half", "env.executed_action=taken", *small, "logger=[tensorboard]"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    record = f"record={tmp_path / 'half-v0'}"
+    assert main(["eval", str(tmp_path / "run"), "episodes=2", record, f"plugins=[{env}]"]) == 0
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    actions = np.concatenate([episode.actions for episode in minari.load_dataset("half-v0").iterate_episodes()])
+    assert actions.shape == (6, 1) and (actions == 0.5).all()
+
+
+HALF = """
+import gymnasium as gym
+import numpy as np
+
+class Half(gym.Env):
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {"taken": np.full(1, 0.5, np.float32)}
+"""
+
+
 @pytest.mark.parametrize(
     ("word", "line"),
     [

@@ -82,6 +82,11 @@ def test_recurrent_networks_of_format_9_read_nothing_of_the_previous_step() -> N
     assert values == {"network": own | {"actor": own | {"previous": []}, "critic": {}, "previous": []}}
 
 
+def test_environments_of_format_9_execute_the_actions_of_the_agent() -> None:
+    values, _ = upgraded({"format": 9, "env": {"log_info": []}})
+    assert values == {"env": {"log_info": [], "executed_action": None}}
+
+
 def test_epsilon_of_format_9_falls_over_a_fraction_of_the_run() -> None:
     linear = {"name": "linear", "start": 1.0, "end": 0.1, "fraction": 0.1}
     values, _ = upgraded({"format": 9, "algo": {"epsilon": linear}})

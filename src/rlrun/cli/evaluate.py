@@ -171,7 +171,7 @@ class Watcher:
         data = DataSet(folder, recipe, (slots[0].observation_space, slots[0].action_space), about)
         self.written["data_set"] = str(folder)
         for slot, share in zip(slots, episodes_per_env(self.episodes, env.num_envs), strict=True):
-            slot.env = EpisodeRecorder(slot.env, int(share), data.add)
+            slot.env = EpisodeRecorder(slot.env, int(share), data.add, config.env.executed_action)
 
 
 class FrameCount:

@@ -65,6 +65,9 @@ class Loop(Requires, Module):
         if cls.replays != around.keeps_replay:
             why = "which learns from replay" if around.keeps_replay else "which has no replay"
             yield f"algo.loop={around.loop} is not supported by algo={around.algo}, {why}"
+        if around.executed_action is not None and not cls.replays:
+            why = "which learns from the actions that its agent chose"
+            yield f"env.executed_action={around.executed_action}: is not supported by algo.loop={around.loop}, {why}"
         if cls.replays and not cls.refills and not around.snapshot_replay:
             yield (
                 f"trainer.snapshot_replay=false is not supported by algo.loop={around.loop}: replay holds data sets, "

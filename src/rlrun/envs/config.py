@@ -66,6 +66,7 @@ class EnvConfig:
     action_mask: bool
     selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
     log_info: list[str]  # entries of infos that are logged as metrics
+    executed_action: str | None  # entry of infos with the action that the environment took
     schedule: dict[str, dict[str, object]]  # attribute of the environment -> settings of its curriculum
 
 

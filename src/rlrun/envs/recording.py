@@ -18,6 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun.envs.making.make import Recipe
+from rlrun.envs.stepping import executed
 from rlrun.errors import ConfigError, printable
 from rlrun.images import fitted, rgb
 from rlrun.snapshot.atomic import new_file, rename
@@ -137,9 +138,16 @@ class EpisodeRecorder(gym.Wrapper):
     An episode has one observation more than actions. An episode that is not finished is dropped.
     """
 
-    def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, object]], None]):
+    def __init__(
+        self,
+        env: gym.Env,
+        episodes: int,
+        keep: Callable[[dict[str, object]], None],
+        executed_action: str | None = None,
+    ):
+        """executed_action: the entry of infos to record as the action, if the environment takes others than it gets."""
         super().__init__(env)
-        self.episodes_left, self.keep = episodes, keep
+        self.episodes_left, self.keep, self.executed_action = episodes, keep, executed_action
         self.seed: int | None = None
         self.observations: list[object] = []
         self.steps: list[tuple[object, object, bool, bool]] = []
@@ -152,7 +160,9 @@ class EpisodeRecorder(gym.Wrapper):
     def step(self, action: object) -> Any:
         answer = self.env.step(action)
         if self.episodes_left:
-            obs, reward, terminated, truncated, _ = answer
+            obs, reward, terminated, truncated, info = answer
+            if self.executed_action is not None:
+                action = executed.read(self.executed_action, self.action_space, info)
             self.observations.append(_copy(obs))
             self.steps.append((_copy(action), _reward(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:

@@ -70,6 +70,7 @@ CHANGES: tuple[FormatChange, ...] = (
     FormatChange(
         added=(
             Added("env.index_kwarg", None, beside="task_kwargs"),
+            Added("env.executed_action", None, beside="log_info"),
             Added("env.ray", {"address": "auto", "workers": None, "cpus": 1}, beside="task_kwargs"),
             Added("trainer.total_updates", None, beside="total_steps"),
             Added("trainer.period_unit", "steps", beside="eval_every"),

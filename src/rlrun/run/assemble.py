@@ -399,6 +399,7 @@ def check_requirements(config: RunConfig) -> None:
         network=next(filter(is_recurrent, networks), config.network["name"]),
         remembers=registry.lookup("algo", config.algo["name"]).remembers,
         recurrent=any(map(is_recurrent, networks)),
+        executed_action=config.env.executed_action,
         draws_tasks=bool(config.env.task_kwargs),
         instance_seed=config.env.instance_seed,
         eval_episodes=config.trainer.eval_episodes,

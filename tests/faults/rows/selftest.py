@@ -86,7 +86,7 @@ def config(id: str) -> EnvConfig:
     }
     given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
     given |= {"eval_kwargs": {}}
-    given |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}}
+    given |= {"action_mask": True, "selftest": "auto", "log_info": [], "executed_action": None, "schedule": {}}
     return EnvConfig(id=id, num_envs=1, **given)
 
 

@@ -56,6 +56,7 @@ def vector(seed: int, on_failure: str, timeout_s: float = TIMEOUT) -> VectorEnv:
         "action_mask": True,
         "selftest": "auto",
         "log_info": [],
+        "executed_action": None,
         "schedule": {},
         "task_kwargs": {},
         "index_kwarg": None,

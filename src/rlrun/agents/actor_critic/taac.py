@@ -7,6 +7,7 @@ trajectory: a repeated action (TAAC), or actions on a line (TAAC-L) or on a para
 Symbols: tau is a trajectory after the decision of a timestep, tau^- the one before it; b is 1 for a new trajectory.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from rlrun.functional.priorities import of_sequences
 from rlrun.functional.returns import compare_through
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.settings import (
+    Around,
     Discounted,
     Part,
     PositiveFloat,
@@ -69,6 +71,12 @@ class TAAC(Agent):
         switch_entropy: Annotated[dict[str, object], Part("entropy")]
 
     cfg: Config
+
+    @classmethod
+    def requires(cls, own: Mapping[str, object], around: Around) -> Iterator[str]:
+        if around.executed_action is not None:
+            why = "which learns from trajectories that begin with the action of the agent"
+            yield f"env.executed_action={around.executed_action}: is not supported by algo={around.algo}, {why}"
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)

@@ -46,6 +46,7 @@ class Recipe:
     index: int = 0
     index_kwarg: str | None = None  # the constructor argument that is the index
     log_info: tuple[str, ...] = ()  # entries of infos to log
+    executed_action: str | None = None  # the entry of infos that is the action which the environment took
     # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
     # environment is reset once to find out
     masked: bool | None = False
@@ -54,7 +55,8 @@ class Recipe:
     def __call__(self) -> EnvSlot:
         """Returns the new environment. Raises ConfigError with the key to change."""
         with explained(self.spec, self.kwargs, self.id):
-            return EnvSlot(self.make, self.index, self.instance_seed, self.log_info, self.action_mask)
+            slot = (self.make, self.index, self.instance_seed, self.log_info, self.action_mask, self.executed_action)
+            return EnvSlot(*slot)
 
     def make(self, **task: float) -> gym.Env:
         """Returns the environment in its wrappers and the observation adapter, without an EnvSlot around them.
@@ -165,6 +167,7 @@ def recipe(cfg: EnvConfig) -> Recipe:
         action_mask=cfg.action_mask,
         index_kwarg=cfg.index_kwarg,
         log_info=tuple(cfg.log_info),
+        executed_action=cfg.executed_action,
     )
 
 

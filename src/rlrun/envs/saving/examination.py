@@ -77,7 +77,7 @@ def examine(pipe: Connection, index: int, recipe: Recipe, resources: contextlib.
         with contextlib.suppress(Exception):
             slot.close()
     report(pipe, masked)
-    report(pipe, self_test(replace(recipe, masked=masked, log_info=())))
+    report(pipe, self_test(replace(recipe, masked=masked, log_info=(), executed_action=None)))
 
 
 def report(pipe: Connection, found: object) -> None:

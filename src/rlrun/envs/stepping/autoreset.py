@@ -36,6 +36,7 @@ class Infos(TypedDict, total=False):
     own_returns: dict[int, np.ndarray]  # index -> original return of an ended episode, from OwnReward
     last_infos: dict[int, dict[str, float]]  # index -> entries of the last infos of an ended episode, from env.log_info
     reports: Mapping[str, Sequence[object] | np.ndarray] | None  # name -> a value for each row, or None
+    executed: Sequence[object]  # the action that each environment took, if `env.executed_action` names it, else None
     n_steps: np.ndarray  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
     drawn_rewards: np.ndarray  # [num_envs, ...]: reward of one of these steps, drawn uniformly
 

@@ -91,6 +91,8 @@ class VectorPool(VectorEnv):
         if "reports" in kept:
             for name, value in zip(self.reports, kept["reports"], strict=True):
                 infos["reports"][name][index] = value
+        if "executed" in kept:
+            infos.setdefault("executed", [None] * self.num_envs)[index] = kept["executed"]
         if "held" in kept:
             infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = kept["held"].n_steps
             drawn = infos.setdefault("drawn_rewards", np.zeros((self.num_envs, *self.reward_shape)))

@@ -15,7 +15,7 @@ from rlrun.core.logged import Logged, take_logged
 from rlrun.envs.saving import episode_record, state
 from rlrun.envs.saving.episode_record import RecordedEpisode
 from rlrun.envs.saving.state import NotSavableError, Tree
-from rlrun.envs.stepping import reports
+from rlrun.envs.stepping import executed, reports
 from rlrun.envs.stepping.obs_adapter import LATE_MASK, ignores_masks
 from rlrun.envs.stepping.reports import Reports
 from rlrun.envs.stepping.returned import SUCCESS, ReturnedError, check_observation, flag, fraction, number
@@ -58,6 +58,7 @@ class Kept(TypedDict, total=False):
 
     reports: list[object]  # what the environment declares to report, in the order of `Form.reports`
     held: Held  # for how long an action was held
+    executed: object  # the action that it took, if `env.executed_action` names it
     success: float  # 0 to 1
     logged: Logged  # names and numbers that the environment logged
     # of an episode that ended:
@@ -86,13 +87,16 @@ class EnvSlot(gym.Wrapper):
         instance_seed: int | None = None,
         log_info: tuple[str, ...] = (),
         action_mask: bool = False,
+        executed_action: str | None = None,
     ):
         """make: returns a new environment; keyword arguments override arguments of its constructor.
 
-        action_mask: refuse action masks in infos that would not be used.
+        action_mask: refuse action masks in infos that would not be used. executed_action: the entry of infos that is
+        the action which the environment took.
         """
         super().__init__(make())
         self.make, self.index, self.log_info = make, index, log_info
+        self.executed_action = executed_action
         self.task: dict[str, float] = {}  # constructor arguments of the current task, if `set_task` was called
         self.parameters: dict[str, float] = {}  # attributes to set when the next episode begins
         self.applied: dict[str, float] = {}  # attributes as the current episode has them
@@ -313,6 +317,8 @@ class EnvSlot(gym.Wrapper):
         logged = take_logged()
         if self.reports:
             kept["reports"] = [info.get(name, reports.ABSENT) for name in self.reports]
+        if self.executed_action is not None:
+            kept["executed"] = executed.read(self.executed_action, self.action_space, info)
         if info:
             self._check_mask(info)
             held: Any = info.get(HELD)

@@ -28,6 +28,7 @@ from rlrun.envs.stepping import reports
 from rlrun.envs.stepping.accelerated import Accelerated
 from rlrun.envs.stepping.actions import conversion
 from rlrun.envs.stepping.autoreset import Arrays, Infos, Results, SameStep, adapter, copied, put
+from rlrun.envs.stepping.executed import replaced
 from rlrun.envs.stepping.goal_rewards import GoalRewards
 from rlrun.envs.stepping.obs_adapter import as_tensors
 from rlrun.envs.stepping.pool import SyncPool, VectorPool
@@ -372,6 +373,7 @@ class VectorEnv(nn.Module):
         if weights is not None:
             weight = self._tensor(weights)
         terminated, truncated, events = self._count(rewards, ended, cut, infos)
+        actions = replaced(actions, infos.get("executed"), self.actions)
         step = {
             "following": following,
             "next_obs": next_obs,
@@ -767,6 +769,7 @@ def num_frames(cfg: EnvConfig) -> int:
 
 def check_single(cfg: EnvConfig) -> None:
     """Raises ConfigError for settings that need access to single environments, which a simulator does not give."""
-    for key, value in {"env.schedule": cfg.schedule, "env.log_info": cfg.log_info}.items():
+    settings = {"env.schedule": cfg.schedule, "env.log_info": cfg.log_info, "env.executed_action": cfg.executed_action}
+    for key, value in settings.items():
         if value:
             raise ConfigError(f"{key}: is not supported by {cfg.id}, which steps all its environments at once")

@@ -44,6 +44,8 @@ class Hold(Requires, gym.Wrapper):
             )
         if around.reads_data or around.buffer == "demos":
             yield "env.wrappers.hold: is not supported with data sets and demonstrations"
+        if around.executed_action is not None:
+            yield f"env.wrappers.hold: is not supported with env.executed_action={around.executed_action}"
         if around.recurrent and around.buffer is not None:
             yield (
                 f"env.wrappers.hold: is not supported by algo={around.algo} with network={around.network}, which "
