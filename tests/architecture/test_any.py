@@ -39,7 +39,7 @@ BUDGET = {
     "rundir": 7,
     "schedules": 29,
     "settings": 18,
-    "snapshot": 43,
+    "snapshot": 41,
     "spaces": 1,
     "sweep": 65,
     "telemetry": 52,

@@ -66,7 +66,7 @@ class Run(nn.Module):
             "eval_sampled": 0.0, "eval_beside": False, "log_every": 1000, "measure_after": 0,
             "snapshot_every": 0, "num_snapshots": None,
             "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
-            "snapshot_on_failure": "continue",
+            "snapshot_on_failure": "continue", "snapshot_at_crash": "never",
             "engine": "auto", "precision": "fp32", "threads": None,
         }  # fmt: skip
         self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -573,3 +574,34 @@ def test_kill_9_in_a_loop_of_saves_leaves_a_loadable_latest(tmp_path):
     places = [str(Path(__file__).parents[1]), str(Path(store.__file__).parents[2])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", KILLS, str(tmp_path)], env=environment, check=True)
+
+
+def test_a_copy_is_held_until_files_of_its_rows_are_removed(tmp_path):
+    target, ring = Store(tmp_path, keep=2), grown(90)  # of 100 rows, in segments of 16
+    assert target.may_hold(is_due=False)
+    target.hold(step_name(1), state(1), {"replay": ring}, {"step": 1}, {"wall_s": 0.0})
+    ring.extend(10)
+    target.seal({"replay": ring})
+    assert target.held == step_name(1) and not target.may_hold(is_due=False) and target.may_hold(is_due=True)
+    ring.extend(20)  # overwrites rows of the first segment
+    deadline = time.monotonic() + 10
+    while target.held is not None and time.monotonic() < deadline:  # a disk that is too slow puts it off
+        target.seal({"replay": ring})
+    assert target.held is None and target.may_hold(is_due=False)
+    target.hold(step_name(2), state(2), {"replay": ring}, {"step": 2}, {"wall_s": 0.0})
+    held = grown(120)
+    ring.extend(5)
+    target.save_held()
+    target.close()
+    snapshot = Store(tmp_path).load()
+    assert snapshot.name == step_name(2) and equal(restored(snapshot), held)
+
+
+def test_a_snapshot_replaces_the_copy_that_is_held(tmp_path):
+    target, ring = Store(tmp_path, keep=2), grown(40)
+    target.hold(step_name(1), state(1), {"replay": ring}, {"step": 1}, {"wall_s": 0.0})
+    target.save(step_name(2), state(2), {"replay": ring}, {"step": 2}, {"wall_s": 0.0})
+    assert target.held is None and not target.may_hold(is_due=True), "while the snapshot is being written"
+    target.wait()
+    assert target.may_hold(is_due=False)
+    target.close()

@@ -26,6 +26,7 @@ FREE = (
     "trainer.eval_envs", "trainer.eval_sampled", "trainer.eval_beside",
     "trainer.log_every", "trainer.snapshot_every", "trainer.num_snapshots", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
+    "trainer.snapshot_at_crash",
     "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
     "env.ray.address", "env.ray.workers", "env.ray.cpus",
     CLUSTER,

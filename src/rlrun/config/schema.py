@@ -75,6 +75,7 @@ class TrainerConfig:
     snapshot_archive_every: NonNegativeInt
     snapshot_replay: bool
     snapshot_on_failure: Literal["continue", "stop"]
+    snapshot_at_crash: Literal["never", "ask", "always"]
     engine: Literal["auto", "eager", "compile", "cudagraph"]
     precision: Literal["fp32", "tf32", "bf16"]
     threads: PositiveInt | None

@@ -79,6 +79,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("trainer.eval_sampled", 0.0, beside="eval_every"),
             Added("trainer.eval_beside", False, beside="eval_every"),
             Added("trainer.num_snapshots", None, beside="eval_every"),
+            Added("trainer.snapshot_at_crash", "never", beside="eval_every"),
             Added("algo.loop.complete", False, "min_rollouts", "offpolicy_episodes"),
             *(Added("algo.loop.shards", None, beside, loop) for loop, beside in OF_EPISODES),
             *(Added("algo.loop.shard_steps", None, "shards", loop) for loop in ("offpolicy", "hybrid")),

@@ -85,6 +85,10 @@ class TrainerBeside(Trainer):
         self.finish()
         super().snapshot(names)
 
+    def hold(self) -> None:
+        if self.step is None:  # else rows wait that the state counts as written
+            super().hold()
+
     def finish(self) -> None:
         """Waits for the evaluation under way, if any, and writes the rows that wait for it.
 

@@ -28,7 +28,21 @@ class StoreCheckpointer:
 
     def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None:
         """Takes a snapshot. The log rows so far are written to disk first."""
-        header = {
+        header, state = self.contents(state)
+        self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
+
+    def hold(self, name: str, state: dict[str, object], clocks: dict[str, float]) -> None:
+        """Keeps a copy of the state in memory, which is saved if the run crashes."""
+        header, state = self.contents(state)
+        self.store.hold(name, state, self.rings, header, clocks, first=self.log.sync)
+
+    def may_hold(self, is_due: bool) -> bool:
+        """Returns whether `hold` should be called: when it is due, or if no copy is kept any more."""
+        return self.store.may_hold(is_due)
+
+    def contents(self, state: dict[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+        """Returns the header of a snapshot, and the state that it holds."""
+        header: dict[str, object] = {
             "step": self.loop.steps,
             "updates": self.loop.updates,
             "total_steps": self.config.trainer.total_steps,
@@ -40,7 +54,7 @@ class StoreCheckpointer:
         if not saves_replay(self.config, self.loop):
             header[WITHOUT_REPLAY] = True
             state = without(state, (REPLAY,))
-        self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
+        return header, state
 
     def mark_best(self, name: str) -> None:
         """Links the snapshot of this name as the best one."""

@@ -26,7 +26,7 @@ from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, print
 from rlrun.formats.numbers import LAST_STEP, is_whole
 from rlrun.imports import traced
 from rlrun.networks.torsos import has_images, overlooked
-from rlrun.run import exactness, postmortem
+from rlrun.run import crash, exactness, postmortem
 from rlrun.run.assemble import (
     build_callbacks,
     build_loop,
@@ -273,8 +273,7 @@ def supervise(
                 code = SnapshotError.exit_code
                 line = f"{snapshot.name}: does not fit this run ({manifest.line(fault)})"
             run.error_log(traceback.format_exc())
-            if isinstance(fault, RunError):
-                notes = postmortem.write(run, loop, line, config.algo)
+            notes = after_fault(fault, line, config, run, loop, store)
         finally:
             if process is not None:
                 process.close()
@@ -291,6 +290,17 @@ def supervise(
         trace = printable(run.path / "error.log")
         print(f"error: {line}{notes}\n  trace: {trace}", file=sys.stderr)
     return RunResult(status, code, summary, line)
+
+
+def after_fault(fault: BaseException, line: str, config: RunConfig, run: RunDir, loop: Loop, store: Store) -> str:
+    """Writes what explains a failed run, and a snapshot if there should be one. Returns what to print after the error.
+
+    line: the error.
+    """
+    notes = ""
+    if isinstance(fault, RunError):
+        notes = postmortem.write(run, loop, line, config.algo)
+    return notes + crash.save(config.trainer.snapshot_at_crash, store, line)
 
 
 def evaluator_process(config: RunConfig, loop: Loop) -> EvaluatorProcess | None:

@@ -44,6 +44,12 @@ class Checkpointer(Protocol):
     def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None:
         """Takes a snapshot under these names. It is on disk when `wait` returns."""
 
+    def hold(self, name: str, state: dict[str, object], clocks: dict[str, float]) -> None:
+        """Keeps a copy of the state in memory, which is saved if the run crashes."""
+
+    def may_hold(self, is_due: bool) -> bool:
+        """Returns whether `hold` should be called: when it is due, or if no copy is kept any more."""
+
     def mark_best(self, name: str) -> None:
         """Links the snapshot of this name, which was taken before, as the best one."""
 
@@ -58,12 +64,17 @@ class NoCheckpoints:
     """The checkpointer of a run without snapshots; does nothing."""
 
     def save(self, names: list[str], state: dict[str, object], clocks: dict[str, float]) -> None: ...
+    def hold(self, name: str, state: dict[str, object], clocks: dict[str, float]) -> None: ...
+    def may_hold(self, is_due: bool) -> bool:
+        return False
+
     def mark_best(self, name: str) -> None: ...
     def flush(self) -> None: ...
     def wait(self) -> None: ...
 
 
 NONE = Counts()
+HOLD_SHARE = 0.01  # fraction of the time in which the state may be copied for the case of a crash
 
 
 @dataclass
@@ -112,6 +123,7 @@ class Trainer:
         self.wall_s = 0.0  # seconds of training in earlier processes
         self.started = time.monotonic()
         self.last = (self.started, loop.steps, loop.updates)  # time, steps and updates at the last row
+        self.hold_after = 0.0  # time from which on the state is copied again
 
     def run(self, signals: Signals) -> str:
         """Trains until the run or this process ends, then waits for the last snapshot.
@@ -154,6 +166,8 @@ class Trainer:
             self.snapshot(names)
             if stop and not ends:
                 return "stopped"
+            if cfg.snapshot_at_crash != "never" and not names:
+                self.hold()
             self.log.progress(loop.steps)
             if self.stop_reason is not None and not ends:  # `on_snapshot` of a callback has just ended the run
                 self.snapshot([step_name(loop.steps)])
@@ -380,14 +394,28 @@ class Trainer:
         """Saves a snapshot under these names. Does nothing without names."""
         if not names:
             return
-        self.check_faults()
-        if self.callbacks:  # a snapshot holds the episodes so far, for which a resumed run calls no callback
-            self.loop.fetch_episodes()
-            self.call_for_episodes()
+        self.prepare_snapshot()
         self.try_saving(self.checkpointer.wait)
         self.try_saving(self.checkpointer.save, names, self.state(), {"wall_s": self.elapsed()})
         for name in names:
             self.callbacks.call("on_snapshot", name)
+
+    def prepare_snapshot(self) -> None:
+        """Checks that the state is finite, and calls the callbacks for all episodes in it."""
+        self.check_faults()
+        if self.callbacks:  # a snapshot holds the episodes so far, for which a resumed run calls no callback
+            self.loop.fetch_episodes()
+            self.call_for_episodes()
+
+    def hold(self) -> None:
+        """Copies the state for the case of a crash, unless that would take more than `HOLD_SHARE` of the time."""
+        begin = time.monotonic()
+        if not self.checkpointer.may_hold(begin >= self.hold_after):
+            return
+        self.prepare_snapshot()
+        self.try_saving(self.checkpointer.hold, step_name(self.loop.steps), self.state(), {"wall_s": self.elapsed()})
+        end = time.monotonic()
+        self.hold_after = end + (end - begin) / HOLD_SHARE
 
     def try_saving(self, save: Callable[..., None], *arguments: object) -> None:
         """Calls a method of the checkpointer. A SnapshotError is logged, or raised if `snapshot_on_failure` is stop."""

@@ -37,6 +37,12 @@ class _UnderWay(NamedTuple):
     written: "Future[SnapshotError | None]"
 
 
+class _Held(NamedTuple):
+    name: str
+    copy: Copy
+    first: Callable[[], object] | None
+
+
 class Store:
     """The folder RUN/snapshots. With `keep` > 0 the caller must be the run's only writer; with 0 the store only reads.
 
@@ -50,6 +56,7 @@ class Store:
         self._logs: dict[str, SegmentLog] = {}
         self._writer = ThreadPoolExecutor(1, "snapshots")  # starts its thread with the first job
         self._under_way: _UnderWay | None = None
+        self._held: _Held | None = None
         if keep:
             try:
                 files.make_folder(self.folder)
@@ -74,8 +81,8 @@ class Store:
         names: str | Iterable[str],
         state: Mapping[str, Any],
         rings: Mapping[str, Ring],
-        header: dict[str, Any],
-        clocks: dict[str, Any],
+        header: Mapping[str, object],
+        clocks: Mapping[str, object],
         first: Callable[[], object] | None = None,
     ) -> None:
         """Copies all state now, and writes the copy in the background under one or more names.
@@ -93,9 +100,43 @@ class Store:
         if not (self.keep and names and all(STEP.fullmatch(name) or name == BEST for name in names)):
             raise ValueError(f"cannot save {names} in a store that keeps {self.keep}")
         self.wait()
-        copy = self._copy(state, rings, header, clocks)
+        self._held = None  # it is older
+        self._submit(self._copy(state, rings, header, clocks), names, first)
+
+    def _submit(self, copy: Copy, names: tuple[str, ...], first: Callable[[], object] | None) -> None:
         segments = {name: ring.segments for name, ring in copy.rings.items()}
         self._under_way = _UnderWay(names[-1], segments, self._writer.submit(self._write, copy, names, first))
+
+    def hold(
+        self,
+        name: str,
+        state: Mapping[str, object],
+        rings: Mapping[str, Ring],
+        header: Mapping[str, object],
+        clocks: Mapping[str, object],
+        first: Callable[[], object] | None = None,
+    ) -> None:
+        """Copies all state now, as `save` does, and keeps the copy in memory in place of the one before."""
+        assert self._under_way is None
+        self._held = _Held(name, self._copy(state, rings, header, clocks), first)
+
+    def may_hold(self, is_due: bool) -> bool:
+        """Returns whether `hold` should be called: when it is due, or if no copy is kept any more.
+
+        Never while a snapshot is being written, because its segments have no place yet.
+        """
+        return self._under_way is None and (is_due or self._held is None)
+
+    @property
+    def held(self) -> str | None:
+        """The name of the copy that `hold` keeps, or None if there is none."""
+        return None if self._held is None else self._held.name
+
+    def save_held(self) -> None:
+        """Writes the copy that `hold` keeps, in the background. There must be one."""
+        assert self._held is not None
+        held, self._held = self._held, None
+        self._submit(held.copy, (held.name,), held.first)
 
     def seal(self, rings: Mapping[str, Ring]) -> None:
         """Writes segments that have become full, so that the next snapshot need not. Cheap enough for every tick.
@@ -108,6 +149,8 @@ class Store:
             log = self._logs.get(name) or self._log(name)
             if not log.idle(ring):
                 log.seal(ring)
+                if self._held and not self._held.copy.rings[name].segments.keys() <= log.segments.keys():
+                    self._held = None  # the files of overwritten rows are removed
 
     def wait(self) -> None:
         """Waits until the last snapshot is on disk. Raises SnapshotError, once, if it could not be written.
