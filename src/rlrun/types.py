@@ -160,7 +160,8 @@ class Timesteps(TypedDict, total=False):
     """Keys of every batch of timesteps. [...] is [B] or [T, B] in a `Transition`, and [T, N] in a `RolloutBatch`.
 
     A batch also has the extras named `carry.*` [..., *] that an agent or an add-on returned with an action; the next
-    call of `act` received them in its carry.
+    call of `act` received them in its carry. Extras named `start.*` [B, *] come from replay for the first timestep of
+    each sequence alone.
     """
 
     # Observation acted on. Add-ons may add a goal or a recurrent state, or replace it by a latent state.

@@ -110,7 +110,7 @@ class Replay(StoredRows):
         batch = self._unpacked(flat_index)
         batch["reward"] = self.field("reward", flat_index)
         batch |= self._observations(flat_index, flat_index, batch, batch)
-        return batch
+        return batch | self._starts(flat_index)
 
     def of_action(self, action: int, size: int | None = None) -> Batch:
         """Returns stored transitions with this action of a discrete space.
@@ -160,7 +160,7 @@ class Replay(StoredRows):
         batch, last_index, end = returns(flat_index, self.reading.n_step)
         self._put_end(batch, end)
         batch |= self._observations(flat_index, last_index, batch, end)
-        return batch
+        return batch | self._starts(flat_index)
 
     def _sequences(
         self,
@@ -174,7 +174,8 @@ class Replay(StoredRows):
 
         A sequence holds steps of one episode only. Steps before the episode, after the episode or not in memory are
         replaced by the nearest valid step, and have `mask` 0; all others have `mask` 1. `mask` is [burn_in + length,
-        batch]; `weight` [batch] is the weight of the step at the flat index.
+        batch]; `weight` [batch] is the weight of the step at the flat index. Extras `start.*` [batch, ...] are those of
+        the first step of each sequence.
         """
         num_envs = self.spec.num_envs
         offset = torch.arange(-burn_in, length, device=self.device)
@@ -193,7 +194,7 @@ class Replay(StoredRows):
         batch = unflattened(batch, *step_index.shape)
         batch["weight"] = batch["weight"][burn_in]
         batch["mask"] = in_episode.float() * (batch["weight"] > 0)
-        return batch
+        return batch | self._starts(step_index[0])
 
     def _n_step_returns(self, flat_index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
         """Returns (rows with n-step returns, flat indices of the last summed rewards, rows at these flat indices).
@@ -244,6 +245,12 @@ class Replay(StoredRows):
         for name in self.reading.extras:
             if name.startswith("carry."):
                 batch[name] = end[name]
+
+    def _starts(self, flat_index: Tensor) -> Batch:
+        """Returns the extras `start.*` of stored rows."""
+        if self.start_packing is None:
+            return {}
+        return self.start_packing.take(self.storage_index(flat_index))
 
     def _unpacked(self, flat_index: Tensor) -> Batch:
         """Returns the fields of stored rows, with clipped rewards."""

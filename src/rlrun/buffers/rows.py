@@ -27,6 +27,8 @@ from rlrun.nested import dotted
 from rlrun.networks.inputs import is_image, leaves
 from rlrun.types import Batch, Spec, Step
 
+START = "start."  # prefix of the extras that are read for the first steps of sequences alone
+
 
 class StoredRows(Module):
     """Stores vector steps, and finds them by flat index.
@@ -66,16 +68,23 @@ class StoredRows(Module):
         half: Layout = {}  # fields of `obs_dtype`, if it has 16 bits
         if self.obs_dtype != "float32":
             half = {name: field for name, field in fields.items() if _is_float_obs(name, field)}
-        self.packing = Packing({name: field for name, field in fields.items() if name not in half})
+        starts = {name: field for name, field in fields.items() if name.startswith(START)}
+        self.packing = Packing({name: field for name, field in fields.items() if name not in half | starts})
         packed: Layout = {"rows": ((spec.num_envs, self.packing.width), torch.float32)}
         self.obs_packing: Packing | None = None
         if half:
             self.obs_packing = Packing(half)
             packed["obs"] = ((spec.num_envs, self.obs_packing.width), getattr(torch, self.obs_dtype))
+        self.start_packing: Packing | None = None  # the extras that are read for the first steps of sequences alone
+        if starts:
+            self.start_packing = Packing(starts)
+            packed["starts"] = ((spec.num_envs, self.start_packing.width), torch.float32)
         self.ring = RingBuffer(rows, packed, device, setting)
         self.packing.hold(self.ring.memory["rows"])
         if self.obs_packing is not None:
             self.obs_packing.hold(self.ring.memory["obs"])
+        if self.start_packing is not None:
+            self.start_packing.hold(self.ring.memory["starts"])
         self.episodes = EpisodeIndex(rows, spec.num_envs)
 
     def __len__(self) -> int:
@@ -131,16 +140,23 @@ class StoredRows(Module):
         self.packing.pack(values, row)
         if self.obs_packing is not None:
             self.obs_packing.pack(values, row)
+        if self.start_packing is not None:
+            self.start_packing.pack(values, row)
 
     def field(self, name: str, flat_index: Tensor) -> Tensor:
         """Returns one stored field, such as "reward" or "next_obs.achieved_goal", at flat indices of any shape [...].
 
-        The result is [..., *shape of the field]. Images are no fields, because `Frames` stores them.
+        The result is [..., *shape of the field]. Images come with all frames of their stacks. Raises KeyError for a
+        field that is not stored.
         """
-        packing = self.packing
-        if self.obs_packing is not None and name in self.obs_packing.fields:
-            packing = self.obs_packing
-        return packing.field(name, self.storage_index(flat_index))
+        for packing in (self.packing, self.obs_packing, self.start_packing):
+            if packing is not None and name in packing.fields:
+                return packing.field(name, self.storage_index(flat_index))
+        images: Batch = {}
+        if self.frames:
+            row, env = flat_index.flatten() // self.spec.num_envs, flat_index.flatten() % self.spec.num_envs
+            images = self.frames.stacks(row, env) | self.frames.successors(row, env, self.ring.total)
+        return images[name].unflatten(0, flat_index.shape)
 
     def storage_index(self, flat_index: Tensor) -> Tensor:
         """Returns the storage indices of flat indices."""

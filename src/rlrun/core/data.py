@@ -10,7 +10,10 @@ from rlrun.types import Batch
 
 class Data:
     """Read access to a replay buffer. Every batch is relabelled by the add-ons, like the batch of an update, so that
-    its observations are those that the agent acts on."""
+    its observations are those that the agent acts on.
+
+    Flat indices are `row * num_envs + env` (`buffers/rows.py`); batches have them as `index`.
+    """
 
     def __init__(self, buffer: Any, addons: Addons):
         self.buffer, self.addons = buffer, addons
@@ -37,3 +40,16 @@ class Data:
     def read(self, flat_index: Tensor) -> Batch:
         """Returns the transitions with these flat indices [batch]."""
         return self.addons.relabel(self.buffer.read(flat_index))
+
+    def field(self, name: str, flat_index: Tensor) -> Tensor:
+        """Returns one field as it is stored, at flat indices of any shape [...], such as "reward" or "obs.goal".
+
+        Add-ons do not relabel it. Raises KeyError for a field that is not stored.
+        """
+        stored: Tensor = self.buffer.field(name, flat_index)
+        return stored
+
+    def steps_to_episode_end(self, flat_index: Tensor) -> Tensor:
+        """Returns how many further steps of the same episode are stored after each flat index [batch]."""
+        steps: Tensor = self.buffer.steps_to_episode_end(flat_index)
+        return steps
