@@ -15,6 +15,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.models.model import LearnedModel
 from rlrun.settings import registry
 
+SIZES = {"variables": 2, "categories": 3, "codes": 4, "revive_after": 2}  # beside those of `toys.SMALL`
 ENVS = {"sac": "Pendulum", "ppo": "CartPole", "dqn": "CartPole"}
 
 
@@ -22,7 +23,10 @@ def composed(algo: str, model: str, *words: str, env: str | None = None) -> Valu
     """Returns small values of a run, composed as a user types them on the command line."""
     parts = ["algo.representation=encoding", f"algo.representation.model={model}"]
     values = jobs([f"algo={algo}", f"env={env or ENVS[algo]}", "preset=none", *parts, *words])[0].values
-    return put(values, small(dict(leaves(values))) | {"trainer.engine": "eager"})
+    values = put(values, small(dict(leaves(values))) | {"trainer.engine": "eager"})
+    section = values["algo"]["representation"]["model"]
+    section |= {key: size for key, size in SIZES.items() if key in section}
+    return values
 
 
 def model_of(name: str, obs: Space, **changes: Any) -> LearnedModel:

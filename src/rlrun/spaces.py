@@ -72,6 +72,11 @@ class JoinedChoices(spaces.MultiDiscrete):
         super().__init__(np.concatenate([part.nvec for part in parts.values()]))
 
 
+def unbounded(size: int) -> spaces.Box:
+    """Returns the space of vectors of any `size` numbers."""
+    return spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+
 def columns(parts: Mapping[str, Any]) -> dict[str, slice]:
     """Returns the entries of a vector that holds the values of several spaces [size], one after the other."""
     found = {}

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlrun.functional.choices import one_hot
+
 LOG_2PI = math.log(2 * math.pi)
 LOG_2 = math.log(2)
 
@@ -497,6 +499,29 @@ class WithEntropy(Protocol):
 
 Distribution = WithEntropy | SquashedNormal
 """A stochastic policy of one observation or of a batch."""
+
+
+def straight_through(logits: Tensor, gumbel: Tensor) -> Tensor:
+    """Returns one-hot samples [..., choices], exactly, with the gradient of the probabilities p: z + p - sg(p).
+
+    logits [..., choices]. gumbel: Gumbel(0, 1) noise of this shape. arXiv 1308.3432.
+    """
+    return _with_gradient_of(logits.softmax(-1), logits + gumbel)
+
+
+def straight_through_gumbel(logits: Tensor, gumbel: Tensor, temperature: Tensor | float) -> Tensor:
+    """Returns one-hot samples [..., choices], exactly, with the gradient of a Gumbel-softmax sample y: z + y - sg(y).
+
+    y = softmax((log p + gumbel) / temperature), and z is its largest entry. arXiv 1611.01144.
+    """
+    perturbed = logits + gumbel
+    return _with_gradient_of((perturbed / temperature).softmax(-1), perturbed)
+
+
+def _with_gradient_of(soft: Tensor, scores: Tensor) -> Tensor:
+    """Returns the one-hot choices of the largest scores, with the gradient of `soft`."""
+    hard = one_hot(scores.argmax(-1), scores.shape[-1])
+    return hard + (soft - soft.detach())
 
 
 def to_tensors(dist: object, prefix: str = "dist.") -> dict[str, Tensor]:

@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.errors import ConfigError
@@ -13,6 +11,7 @@ from rlrun.models.model import LearnedModel
 from rlrun.networks.heads import Head
 from rlrun.networks.recurrent import is_recurrent
 from rlrun.settings import Part, Units, config, register, registry
+from rlrun.spaces import unbounded
 from rlrun.types import Batch, Metrics, Obs
 
 KEY = "algo.representation.model"
@@ -21,7 +20,8 @@ KEY = "algo.representation.model"
 class Reconstructing(LearnedModel):
     """Base class of models whose decoder reconstructs the observation from the latent state.
 
-    obs: space of the observations. outputs: number of outputs of the encoder. latent: space of the latent states.
+    inputs: spaces of the encoder's inputs; the first one is that of the observations. outputs: number of outputs of the
+    encoder. latent: space of the latent states.
     """
 
     @config
@@ -29,14 +29,14 @@ class Reconstructing(LearnedModel):
         network: Annotated[dict[str, object], Part("network")]
         decoder: Annotated[dict[str, object], Part("decoder")]
 
-    def __init__(self, cfg: Config, obs: Space, outputs: int, latent: Space):
+    def __init__(self, cfg: Config, inputs: list[Space], outputs: int, latent: Space):
         super().__init__()
         name = cfg.network["name"]
         if is_recurrent(str(name)):
             raise ConfigError(f"{KEY}.network={name}: is not supported, because a model takes single observations")
         self.latent = latent
-        self.encoder = Head(registry.build("network", cfg.network, [obs], None, path=f"{KEY}.network"), outputs)
-        self.decoder: Decoder = registry.build("decoder", cfg.decoder, latent, obs, "obs", path=f"{KEY}.decoder")
+        self.encoder = Head(registry.build("network", cfg.network, inputs, None, path=f"{KEY}.network"), outputs)
+        self.decoder: Decoder = registry.build("decoder", cfg.decoder, latent, inputs[0], "obs", path=f"{KEY}.decoder")
 
     def decode(self, latent: Tensor) -> Tensor:
         return self.decoder.predict(latent)
@@ -56,7 +56,7 @@ class PlainAutoencoder(Reconstructing):
         latent: Units
 
     def __init__(self, cfg: Config, obs: Space):
-        super().__init__(cfg, obs, cfg.latent, Box(-np.inf, np.inf, (cfg.latent,), np.float32))
+        super().__init__(cfg, [obs], cfg.latent, unbounded(cfg.latent))
 
     def encode(self, obs: Obs) -> Tensor:
         latent: Tensor = self.encoder(obs)
