@@ -221,15 +221,19 @@ def test_rollout_refuses_numbers_that_its_type_cannot_hold() -> None:
 
 @pytest.mark.parametrize("num_frames", [1, 4])
 def test_moved_rollout_is_equal_and_leaves_the_storage_as_it_was(num_frames: int) -> None:
+    devices = ["cpu"]
+    if torch.cuda.is_available():
+        devices.append("cuda")
     batch, whole = collected(num_frames, 12, ENDS[2], images=True)
     copy = moved(batch, torch.device("meta"))
     assert copy["obs"].device.type == copy["next_obs"].device.type == copy["reward"].device.type == "meta"
     assert copy["obs"].shape == copy["next_obs"].shape == whole["obs"].shape
     assert batch["obs"].device.type == "cpu"
-    again = moved(batch, torch.device("cpu"))
-    assert again.keys() == batch.keys()
-    assert all(torch.equal(dense(again[key]), dense(batch[key])) for key in batch)
-    assert all(torch.equal(dense(again[key]), whole[key]) for key in ("obs", "next_obs"))
+    for device in devices:
+        again = moved(moved(batch, torch.device(device)), torch.device("cpu"))
+        assert again.keys() == batch.keys()
+        assert all(torch.equal(dense(again[key]), dense(batch[key])) for key in batch)
+        assert all(torch.equal(dense(again[key]), whole[key]) for key in ("obs", "next_obs"))
 
 
 @pytest.mark.parametrize("size", [None, 7, 20])

@@ -113,6 +113,18 @@ def test_the_first_update_is_announced_for_the_transitions_before_it(lag: int, b
     assert setting.endswith(f", algo.loop.lag={lag}") == bool(lag)
 
 
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_no_more_rollouts_wait_than_the_lag_and_each_tick_collects_one(lag: int, build: Build) -> None:
+    loop = build(toy("vtrace", **{"algo.loop.lag": lag}))
+    waiting = []
+    for _ in range(6):
+        before = loop.steps
+        loop.tick()
+        assert loop.steps - before == loop.cfg.rollout_steps * loop.spec.num_envs
+        waiting.append(len(loop.waiting))
+    assert waiting == [min(tick, lag) for tick in range(1, 7)]
+
+
 def test_a_late_rollout_keeps_the_probabilities_of_the_policy_that_acted(build: Build) -> None:
     loop: Any = build(toy("vtrace", **{"algo.loop.lag": 2}))
     policies, collect = [], loop.collect_rollout

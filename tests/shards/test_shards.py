@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -365,6 +366,26 @@ def test_a_killed_worker_ends_the_run_and_all_workers(at_the_call: bool, build: 
         else:
             env.result()
     assert len(processes) == 2 and not any(process.is_alive() for process in processes)
+
+
+def test_a_worker_that_is_killed_ends_the_run_within_a_second(build: Build) -> None:
+    loop = train(build(toy("ppo", **TWO, **LOCAL)), 1)
+    process = loop.env.groups[1].worker.pipe.process
+    killer = threading.Timer(0.1, process.kill)
+    killer.start()
+    died: list[float] = []
+
+    def wait() -> None:
+        process.join()
+        died.append(time.monotonic())
+
+    watcher = threading.Thread(target=wait)
+    watcher.start()
+    with pytest.raises(RunError, match=r"shard 1: its worker \(pid \d+\) died, exit code -9"):
+        while True:
+            loop.tick()
+    watcher.join()
+    assert time.monotonic() - died[0] < 1
 
 
 class Numbers:
