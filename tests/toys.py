@@ -39,7 +39,7 @@ equal = testing.equal
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first environment that an algorithm supports
-NO_WEIGHTS = ("fixed_policy",)
+NO_WEIGHTS = ("fixed_policy", "mpc")
 RECORDED: dict[str, str] = {}  # data sets of random episodes, by environment
 SHARED: Path | None = None  # the folder of composed toys that all workers of a test run use
 
@@ -130,6 +130,9 @@ SMALL: Values = {
     "unroll_steps": 2,
     "td_steps": 2,
     "num_simulations": 4,
+    "candidates": 8,
+    "horizon": 3,
+    "elites": 4,
     "c_visit": 1.0,
     "c_scale": 0.1,
     "latent_size": 8,

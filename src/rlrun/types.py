@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Union
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -55,6 +55,23 @@ class Bonus(NamedTuple):
     coef: float  # factor of its advantage in the sum with the advantage of the environment's reward
 
 
+class Equations(Protocol):
+    """Rewards and next observations of an environment, as functions of what the agent sees (envs/equations.py).
+
+    obs: space of the observations [..., D]. Actions are [..., A].
+    """
+
+    obs: "gym.Space"
+
+    def reward(self, obs: "Tensor", action: "Tensor", next_obs: "Tensor") -> "Tensor":
+        """Returns rewards [...] of steps."""
+        ...
+
+    def step(self, obs: "Tensor", action: "Tensor") -> "Tensor":
+        """Returns the next observations [..., D]."""
+        ...
+
+
 @dataclass(frozen=True)
 class Spec:
     """What an agent may know about its environments. Agents take every shape from the spec, never from a config."""
@@ -68,6 +85,7 @@ class Spec:
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     # envs/stepping/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
     goal_rewards: Any = None
+    equations: "Equations | None" = None  # of the environment; None: not known
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
     holds: bool = False  # whether actions are held, so that steps have `n_steps`
     reports: "Mapping[str, gym.Space]" = field(

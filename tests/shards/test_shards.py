@@ -62,6 +62,7 @@ def loud() -> Iterator[dict[str, Any]]:
         ("ppo", {"lag": 1}),
         ("vtrace", {"lag": 2}),
         ("svpg", {"lag": 0}),
+        ("mbrl", {"shard_steps": 3}),
         ("sac", {"lag": 1}),
         ("sac", {"shard_steps": 3}),
         ("dqn", {"lag": 1, "shard_steps": 3}),

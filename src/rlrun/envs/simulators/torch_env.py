@@ -29,6 +29,7 @@ class TorchEnv:
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # none: there are no images
+    shows_state = False  # whether observations show the whole state, so that `infer` and `reward` are defined
 
     def __init__(
         self, num_envs: int, max_episode_steps: int | None, observation_space: gym.Space, action_space: gym.Space
@@ -52,6 +53,14 @@ class TorchEnv:
 
     def observe(self, state: State) -> Obs:
         """Returns observations [num_envs, ...], or a dict of these."""
+        raise NotImplementedError
+
+    def infer(self, obs: Tensor) -> State:
+        """Returns the states that observations [num_envs, ...] show."""
+        raise NotImplementedError
+
+    def reward(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+        """Returns the rewards [num_envs] of steps between two observations. action: as in `move`."""
         raise NotImplementedError
 
     def to(self, device: torch.device | str) -> None:

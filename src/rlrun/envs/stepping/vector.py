@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rlrun.core.random import Stream
 from rlrun.envs.config import EnvConfig
+from rlrun.envs.equations import equations
 from rlrun.envs.making.explained import explained
 from rlrun.envs.making.make import Recipe, recipe
 from rlrun.envs.making.native import own_verdict, simulator
@@ -194,6 +195,7 @@ class VectorEnv(nn.Module):
                 if not one.vectorised:
                     made.goal_rewards = GoalRewards(one, False, cfg.timeout_s)
                     made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)
+                made.spec = dataclasses.replace(made.spec, equations=equations(cfg, made.actions, made.device))
             else:
                 made = cls(venv, seed, device, name=cfg.id, frame_stack=num_frames(cfg), verdict=verdict)
                 made.refuses_masks = cfg.action_mask
@@ -249,7 +251,11 @@ class VectorEnv(nn.Module):
         made.tasks = tasks
         made.goal_rewards = GoalRewards(one, not isinstance(pool, SyncPool), cfg.timeout_s)
         made.spec = dataclasses.replace(
-            made.spec, goal_rewards=made.goal_rewards, time_limit=one.time_limit, log_info=one.log_info
+            made.spec,
+            goal_rewards=made.goal_rewards,
+            equations=equations(cfg, made.actions, made.device),
+            time_limit=one.time_limit,
+            log_info=one.log_info,
         )
         return made
 

@@ -26,6 +26,8 @@ class TorchPendulum(TorchEnv):
     g: gravity in m/s^2.
     """
 
+    shows_state = True
+
     def __init__(self, num_envs: int, max_episode_steps: int | None = 200, g: float = 10.0):
         super().__init__(num_envs, max_episode_steps, Box(-HIGH, HIGH), Box(-MAX_TORQUE, MAX_TORQUE, (1,)))
         self.g = g
@@ -37,8 +39,7 @@ class TorchPendulum(TorchEnv):
     def move(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
         theta, omega = state["theta"], state["omega"]
         torque = action[:, 0].double().clamp(-MAX_TORQUE, MAX_TORQUE)
-        angle = torch.remainder(theta + math.pi, 2 * math.pi) - math.pi
-        cost = angle**2 + 0.1 * omega**2 + 0.001 * torque**2
+        cost = cost_of(theta, omega, torque)
         omega_dot = 3 * self.g / (2 * LENGTH) * torch.sin(theta) + 3 / (MASS * LENGTH**2) * torque
         omega = (omega + omega_dot * DT).clamp(-MAX_SPEED, MAX_SPEED)
         return {"theta": theta + omega * DT, "omega": omega}, -cost, torch.zeros_like(theta, dtype=torch.bool)
@@ -46,3 +47,19 @@ class TorchPendulum(TorchEnv):
     def observe(self, state: State) -> Tensor:
         theta = state["theta"]
         return torch.stack([torch.cos(theta), torch.sin(theta), state["omega"]], -1).float()
+
+    def infer(self, obs: Tensor) -> State:
+        cos, sin, omega = obs.double().unbind(-1)
+        return {"theta": torch.atan2(sin, cos), "omega": omega}
+
+    def reward(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+        """Returns the rewards [num_envs], which depend on the state before the action."""
+        state = self.infer(obs)
+        torque = action[:, 0].double().clamp(-MAX_TORQUE, MAX_TORQUE)
+        return -cost_of(state["theta"], state["omega"], torque)
+
+
+def cost_of(theta: Tensor, omega: Tensor, torque: Tensor) -> Tensor:
+    """Returns theta^2 + 0.1 omega^2 + 0.001 torque^2, with theta in [-pi, pi)."""
+    angle = torch.remainder(theta + math.pi, 2 * math.pi) - math.pi
+    return angle**2 + 0.1 * omega**2 + 0.001 * torque**2

@@ -19,6 +19,8 @@ class TorchPointMass(TorchEnv):
     terminates.
     """
 
+    shows_state = True
+
     def __init__(self, num_envs: int, max_episode_steps: int | None = 100):
         super().__init__(num_envs, max_episode_steps, Box(-np.inf, np.inf, (6,)), Box(-1.0, 1.0, (2,)))
 
@@ -35,3 +37,12 @@ class TorchPointMass(TorchEnv):
 
     def observe(self, state: State) -> Tensor:
         return torch.cat([state["place"], state["velocity"], state["goal"]], -1)
+
+    def infer(self, obs: Tensor) -> State:
+        place, velocity, goal = obs.split(2, -1)
+        return {"place": place, "velocity": velocity, "goal": goal}
+
+    def reward(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+        """Returns the rewards [num_envs], which depend on the state after the action."""
+        state = self.infer(next_obs)
+        return -torch.linalg.vector_norm(state["place"] - state["goal"], dim=-1)
