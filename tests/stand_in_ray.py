@@ -37,6 +37,7 @@ class Cluster(ModuleType):
         self.names: list[str] = []  # of living actors
         self.objects: dict[str, Any] = {}
         self.options: dict[str, Any] = {}  # of the last actor
+        self._private = SimpleNamespace(worker=SimpleNamespace(_worker_logs_enabled=True))
         self.util = SimpleNamespace(list_named_actors=lambda: list(self.names))
 
     def init(self, **options: Any) -> None:
@@ -44,6 +45,9 @@ class Cluster(ModuleType):
             raise ConnectionError("Could not find any running Ray instance.\nPlease specify one.")
         self.connected = options
         self.folder = Path.cwd()  # Ray's workers search it for modules
+
+    def is_initialized(self) -> bool:
+        return bool(self.connected)
 
     def shutdown(self) -> None:
         self.connected = {}

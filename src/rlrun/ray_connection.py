@@ -26,6 +26,8 @@ def connected(address: str, key: str, choice: str) -> ModuleType:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
+    if not ray.is_initialized():
+        silence(ray)
     nowhere = cache_folder() / "empty"
     nowhere.mkdir(parents=True, exist_ok=True)
     try:
@@ -41,6 +43,15 @@ def connected(address: str, key: str, choice: str) -> ModuleType:
         line = one_line(error).partition(". ")[0]
         raise ConfigError(f"{key}={address}: {line}; `ray start --head` starts a cluster on this machine") from None
     return ray
+
+
+def silence(ray: ModuleType) -> None:
+    """Keeps Ray from printing paragraphs about lost actors and machines, each of which the run reports in a line.
+
+    Ray has no public setting for this (2.60).
+    """
+    with contextlib.suppress(AttributeError):
+        ray._private.worker._worker_logs_enabled = False
 
 
 def unanswered(address: str) -> str:

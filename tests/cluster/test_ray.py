@@ -57,6 +57,15 @@ def test_ray_does_not_have_its_workers_search_the_current_folder(cluster: stand_
     assert Path.cwd() == here
 
 
+def test_ray_does_not_print_about_lost_actors_unless_the_user_has_connected_it(cluster: stand_in_ray.Cluster) -> None:
+    cluster.connected = {"address": "that of the user"}
+    started()
+    assert cluster._private.worker._worker_logs_enabled
+    cluster.shutdown()
+    started()
+    assert not cluster._private.worker._worker_logs_enabled
+
+
 def test_actors_end_with_their_exit_code_and_a_log(cluster: stand_in_ray.Cluster) -> None:
     ray = started()
     ray.submit([command("good", "--version"), command("bad", "trian")])

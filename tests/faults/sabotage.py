@@ -10,6 +10,7 @@
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
     env      envs.stepping.vector.VectorEnv._restore environments are reset              kills, signals: bit equality
     kept     shards.repeating.Repeating._keep        the calls are kept, not the state   workers of shards
+    handed   shards.repeating.Repeating._move        shards move without their state     workers of shards
     order    shards.env.ShardedEnv.result, .steps    shards are in another order         workers of shards
 
 A child process calls `switch_off(name)` before anything else; a test uses `without(name)`.
@@ -113,6 +114,16 @@ def no_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Repeating, "_keep", forget)
 
 
+def no_handed(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.shards.repeating import Repeating
+
+    def move(group: Any, there: Any) -> None:
+        group.group.close()
+        group.group = there
+
+    patch.setattr(Repeating, "_move", move)
+
+
 def no_order(patch: pytest.MonkeyPatch) -> None:
     from rlrun.shards.env import ShardedEnv
 
@@ -132,5 +143,5 @@ def no_order(patch: pytest.MonkeyPatch) -> None:
 
 PROTECTIONS: dict[str, Patch] = {
     "hash": no_hash, "verify": no_verify, "fsync": no_fsync, "rename": no_rename, "lock": no_lock, "rng": no_rng,
-    "env": no_env, "kept": no_kept, "order": no_order,
+    "env": no_env, "kept": no_kept, "handed": no_handed, "order": no_order,
 }  # fmt: skip

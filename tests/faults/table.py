@@ -5,6 +5,7 @@ off in these processes; the rows that guard it must then fail.
 """
 
 import argparse
+import importlib.util
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from rows.runs import RUNS
 from sabotage import PROTECTIONS, switch_off
 
 SHOWN = 5  # maximum number of printed failures of a row
+OF_SHARDS = ("kept", "handed", "order")
 FEW = 40  # number of cases of a row with --sabotage
 
 
@@ -45,7 +47,8 @@ def all_rows(algos: list[str]) -> list[Row]:
         Row("malformed", "malformed snapshots", damage.of_malformed, ("verify",)),
         Row("signals", "signals at random instants", partial(stops.random_instants, algos), ("rng", "env")),
         Row("workers", "workers killed, stopped, slow, raising", workers.faults),
-        Row("shards", "workers of shards killed or stopped", shards.lost_workers, ("kept", "order")),
+        Row("shards", "workers of shards killed or stopped", shards.lost_workers, OF_SHARDS),
+        Row("ray", "actors of shards killed, machines removed and added", shards.lost_actors, OF_SHARDS),
         Row("sharded", "runs with workers of shards killed", shards.lost_runs),
         Row("writers", "two writers, 64 starts, 64 resumes", writers.at_once, ("lock",)),
         Row("selftest", "environments saved and restored", selftest.every_id, ("env",)),
@@ -88,6 +91,9 @@ def judge(rows: list[Row], red: list[Row], sabotaged: str | None) -> int:
 def main() -> int:
     options = read()
     rows = [row for row in all_rows(options.algos) if not options.only or row.key in options.only]
+    if importlib.util.find_spec("ray") is None:
+        print("Ray is not installed: its row is left out", file=sys.stderr)
+        rows = [row for row in rows if row.key != "ray"]
     if options.sabotage:
         rows = [row for row in rows if options.sabotage in row.guards]
     count = options.count or (FEW if options.sabotage else None)

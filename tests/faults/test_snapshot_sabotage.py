@@ -6,6 +6,7 @@ These are short versions; `scripts/faults --sabotage` does the same with whole r
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -145,7 +146,11 @@ def other_shards() -> int:
             if place is workers:
                 group.group.worker.pipe.process.kill()
         try:
-            ticks += [(loop.tick(), loop.obs.clone()) for _ in range(2)]
+            ticks.append((loop.tick(), loop.obs.clone()))
+            for group in loop.env.groups[:1]:
+                while place is workers and not group.requested.ready():
+                    time.sleep(0.01)
+            ticks.append((loop.tick(), loop.obs.clone()))
         except RlrunError:
             ticks += [({}, None)] * (3 - len(ticks))
         loop.env.close()
@@ -155,7 +160,8 @@ def other_shards() -> int:
 
 CHECKS: dict[str, Callable[[], int]] = {
     "hash": bit_flips, "verify": strangers, "fsync": power_cuts, "rename": kills, "lock": two_writers,
-    "rng": other_rows, "env": other_rows, "kept": other_shards, "order": other_shards,
+    "rng": other_rows, "env": other_rows, "kept": other_shards, "handed": other_shards,
+    "order": other_shards,
 }  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from rlrun.envs.stepping.workers import LostError
 from rlrun.errors import ConfigError
 from rlrun.run.exactness import Machine
 from rlrun.shards import placement
-from rlrun.shards.local_worker import START_S
 from rlrun.shards.ray_worker import Promise, RayGroup, RayWorker
+from rlrun.shards.worker import START_S
 from rlrun.testing import save
 
 Build = Callable[..., Any]

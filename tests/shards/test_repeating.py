@@ -13,7 +13,7 @@ from toys import put, toy, train
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
 from rlrun.errors import ConfigError
-from rlrun.shards import placement
+from rlrun.shards import placement, repeating
 from rlrun.shards.repeating import LOSSES, Repeating
 from rlrun.shards.shard import Steps
 from rlrun.shards.worker import Worker, WorkerGroup, Workers
@@ -23,6 +23,11 @@ Build = Callable[..., Any]
 TWO = {"algo.loop.shards": 2, "env.num_envs": 4, "env.normalize.kind": "obs"}
 LAG = {"algo.loop.lag": 1}
 LOCAL = {"cluster": {"name": "local", "workers": None, "on_lost": "repeat", "state_every": 3}}
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeating, "LOOK_S", 0.0)
 
 
 class CountingWorker(Worker):
@@ -117,7 +122,7 @@ class Fleet(Workers):
 
     def _begin(self) -> CountingWorker:
         fault = self.faults.pop(0) if self.faults else None
-        self.begun.append(CountingWorker(self.lost, iter([False] * self.unready), fault))
+        self.begun.append(CountingWorker(self.lost, repeat(False, self.unready), fault))
         return self.begun[-1]
 
 
@@ -223,20 +228,41 @@ def raised(error: Exception) -> Any:
     raise error
 
 
+def test_shards_without_a_worker_take_one_that_others_have_requested() -> None:
+    fleet = Fleet([3])
+    fleet.unready = 10**9
+    others = fleet.request([8, 9])
+    own = iter([False] * 9)
+    fleet.begun[1].is_ready = own
+    found, group = sums(fleet)
+    assert found == EXPECTED and group.group.worker is fleet.begun[1] and next(own, None) is None
+    assert others.built and len(fleet.begun) == 3 and group.requested is fleet.begun[2].groups[0]
+
+
 def test_a_run_begins_with_the_workers_that_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "JOIN_S", 0.05)
-    workers = Workers(lambda: pytest.fail("another worker"))
-    late, early = (CountingWorker([], repeat(False)), CountingWorker([], iter([False])))
-    found = placement.settled([late.group([0, 1]), early.group([2, 3])], workers)
+    late, early = CountingWorker([], repeat(False)), CountingWorker([], iter([False]))
+    begun = iter([late, early, late])
+    workers = Workers(lambda: next(begun))
+    found = placement.settled([workers.request([0, 1]), workers.request([2, 3])], workers)
     assert [(group.shards, group.worker, requested) for group, requested in found] == [
         ([0, 1], early, late.groups[0]),
         ([2, 3], early, None),
     ]
     notices = [Repeating(*one, workers, 3).notices for one in found]
     assert notices == [["shard 0, 1: no worker is free for it yet; it runs in another that has shards"], []]
+    lost = CountingWorker([], repeat(True), LostError(0, "gone"))
+    begun = iter([lost, early, lost, late])
+    workers = Workers(lambda: next(begun))
+    found = placement.settled([workers.request([0, 1]), workers.request([2, 3])], workers)
+    assert [group.worker for group, _ in found] == [early, early]
+    workers = Workers(lambda: next(begun))
+    with pytest.raises(LostError, match="gone"):
+        placement.settled([workers.request([0, 1])], workers)
     monkeypatch.setattr(placement, "START_S", 0.05)
+    workers = Workers(lambda: next(begun))
     with pytest.raises(LostError, match=r"no worker was ready in 0\.05 s"):
-        placement.settled([late.group([0, 1])], Workers(lambda: pytest.fail("another worker")))
+        placement.settled([workers.request([0, 1])], workers)
 
 
 @pytest.fixture

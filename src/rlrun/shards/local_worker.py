@@ -14,9 +14,8 @@ from threading import Thread
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import TimedPipe, end, packed, started
-from rlrun.shards.worker import BUILD, DROP, Build, Given, ShardServer, Worker, WorkerGroup, sendable
+from rlrun.shards.worker import BUILD, DROP, START_S, Build, Given, ShardServer, Worker, WorkerGroup, sendable
 
-START_S = 60.0  # a worker imports torch and all agents, for which a short `env.timeout_s` would not suffice
 Answer = tuple[list[object], Exception | None]  # results of a group, or what it raised
 
 

@@ -15,13 +15,12 @@ from rlrun.errors import ConfigError
 from rlrun.ray_connection import connected
 from rlrun.settings import PositiveFloat, PositiveInt, config, register
 from rlrun.shards.group import Group, Here
-from rlrun.shards.local_worker import START_S, LocalWorker
+from rlrun.shards.local_worker import LocalWorker
 from rlrun.shards.ray_worker import RayWorker
 from rlrun.shards.repeating import Repeating
-from rlrun.shards.worker import Build, Worker, WorkerGroup, Workers
+from rlrun.shards.worker import LOOK_S, START_S, Build, Worker, WorkerGroup, Workers
 
 JOIN_S = 10.0  # within which another worker must be ready at the start of a run, or else join it later
-LOOK_S = 0.01  # between two looks
 WORKER_BYTES = 27 * 2**20  # memory that each worker has for itself; measured: 27 MiB with PPO on CartPole, the least
 
 
@@ -125,23 +124,27 @@ class RayActors(WorkerProcesses):
 def settled(groups: Sequence[WorkerGroup], workers: Workers) -> list[tuple[WorkerGroup, WorkerGroup | None]]:
     """Waits for the workers. Returns the shards of each group, built, and in a worker to come if it is not ready.
 
-    Raises LostError if none is ready in time.
+    Raises the error of shards that cannot be built, and LostError if no worker is ready in time or all are lost.
     """
     until = time.monotonic() + START_S
-    ready: list[WorkerGroup] = []
-    while len(ready) < len(groups) and time.monotonic() < until:
+    waiting = [*groups]
+    while waiting and time.monotonic() < until:
         time.sleep(LOOK_S)
-        new = [group for group in groups if group not in ready and group.ready()]
-        for group in new:
-            workers.admit(group)
-            until = time.monotonic() + JOIN_S
-        ready += new
+        for group in [*waiting]:
+            workers.look(group)
+            if group.built:
+                until = time.monotonic() + JOIN_S
+            elif group.fault is None:
+                continue
+            elif not isinstance(group.fault, LostError):
+                raise group.fault
+            waiting.remove(group)
     found: list[tuple[WorkerGroup, WorkerGroup | None]] = []
     for group in groups:
-        if group in ready:
+        if group.built:
             found.append((group, None))
         elif guest := workers.guest(group.shards):
             found.append((guest, group))
         else:
-            raise LostError(0, f"no worker was ready in {START_S:g} s")
+            raise group.fault or LostError(0, f"no worker was ready in {START_S:g} s")
     return found

@@ -12,8 +12,7 @@ from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping.slot import EnvError, line
 from rlrun.envs.stepping.workers import LostError, packed, unpacked
 from rlrun.imports import import_named
-from rlrun.shards.local_worker import START_S
-from rlrun.shards.worker import BUILD, DROP, Build, Given, ShardServer, Worker, WorkerGroup, sendable
+from rlrun.shards.worker import BUILD, DROP, START_S, Build, Given, ShardServer, Worker, WorkerGroup, sendable
 
 
 @dataclass(eq=False)

@@ -4,16 +4,15 @@ What a shard does depends only on its state and on what it is sent. So the repea
 those that have arrived before are passed over.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from rlrun.envs.stepping.slot import EnvError
 from rlrun.envs.stepping.workers import LostError
-from rlrun.errors import RlrunError
 from rlrun.shards.group import Group
 from rlrun.shards.shard import ShardState, Steps, Weights
-from rlrun.shards.worker import Given, WorkerGroup, Workers
+from rlrun.shards.worker import LOOK_S, START_S, Given, WorkerGroup, Workers
 
 LOSSES = 3  # workers that may be lost in a row without a new result
 
@@ -162,27 +161,30 @@ class Repeating(Group):
         """Returns the shards in the worker that was requested, or in that of others while it is not ready."""
         if self.requested is None:
             self.requested = self.workers.request(self.shards)
-        group = self._arrived() or self.workers.guest(self.shards)
-        if group is None:  # no worker is left
-            group = self.requested or self.workers.request(self.shards)
-            self.requested = None
-            self.workers.admit(group)
-        return group
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            group = self._arrived() or self.workers.guest(self.shards)
+            if group is not None:
+                return group
+            time.sleep(LOOK_S)
+        raise LostError(0, f"no worker was ready in {START_S:g} s")
 
     def _arrived(self) -> WorkerGroup | None:
         """Returns the shards in the worker that was requested if they are built by now."""
-        if self.requested is None or not self.requested.ready():
-            return None
         group = self.requested
-        self.requested = None
-        try:
-            self.workers.admit(group)
-        except LostError:
-            self.requested = self.workers.request(self.shards)
-        except (EnvError, RlrunError) as error:
-            self._notify(f"cannot move to another worker: {error}")
-        else:
+        if group is None:
+            return None
+        self.workers.look(group)
+        if group.built:
+            self.requested = None
             return group
+        if isinstance(group.fault, LostError):
+            self.requested = self.workers.request(self.shards)
+        elif group.fault is not None:
+            if not self.workers.some_live():
+                raise group.fault
+            self.requested = None
+            self._notify(f"cannot move to another worker: {group.fault}")
         return None
 
     def _notify(self, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from rlrun.envs.stepping.slot import fault
+from rlrun.envs.stepping.slot import EnvError, fault
 from rlrun.envs.stepping.workers import LostError
 from rlrun.errors import RlrunError
 from rlrun.shards.group import Group
@@ -10,6 +10,8 @@ from rlrun.shards.shard import Shard, answers
 
 Build = Callable[[Sequence[int]], Mapping[int, Shard]]
 Given = Sequence[Sequence[object]]
+START_S = 60.0  # a worker imports torch and all agents, for which a short `env.timeout_s` would not suffice
+LOOK_S = 0.01  # between two looks at workers that start
 BUILD, DROP = "build", "drop"  # the only calls that are no methods of a shard
 
 
@@ -43,6 +45,8 @@ class WorkerGroup(Group):
     def __init__(self, worker: Worker, shards: Sequence[int]):
         super().__init__(shards)
         self.worker = worker
+        self.built = False
+        self.fault: EnvError | RlrunError | None = None  # why the shards cannot be built
         worker.groups.append(self)
 
     def close(self, terminate: bool = False) -> None:
@@ -59,16 +63,28 @@ class WorkerGroup(Group):
 
 
 class Workers:
-    """The workers of a run."""
+    """The workers of a run: some have shards, and for others there may be no room yet."""
 
     def __init__(self, begin: Callable[[], Worker]):
         """begin: starts another worker."""
         self.begin = begin
-        self.admitted: list[Worker] = []  # which have built shards
+        self.living: list[Worker] = []  # which have built shards
+        self.requested: list[WorkerGroup] = []  # in a worker of their own, not built yet
 
     def request(self, shards: Sequence[int]) -> WorkerGroup:
-        """Begins a worker for these shards; `admit` must follow. It may take long to have room for it."""
-        return self.begin().group(shards)
+        """Begins a worker for these shards; `look` must follow until they are built."""
+        group = self.begin().group(shards)
+        self.requested.append(group)
+        return group
+
+    def look(self, group: WorkerGroup) -> None:
+        """Finds out whether requested shards are built by now, or cannot be."""
+        if group in self.requested and group.ready():
+            self.requested.remove(group)
+            try:
+                self.admit(group)
+            except (EnvError, RlrunError) as error:
+                group.fault = error
 
     def admit(self, group: WorkerGroup) -> None:
         """Waits until the shards are built. Raises the error of shards that cannot be built."""
@@ -77,14 +93,17 @@ class Workers:
         except BaseException:
             group.close(terminate=True)
             raise
-        if group.worker not in self.admitted:
-            self.admitted.append(group.worker)
+        group.built = True
+        if group.worker not in self.living:
+            self.living.append(group.worker)
 
     def guest(self, shards: Sequence[int]) -> WorkerGroup | None:
-        """Returns these shards, built in the worker with the fewest groups, or None if there is no worker."""
-        while living := [worker for worker in self.admitted if worker.groups]:
-            self.admitted = living
-            worker = min(living, key=lambda worker: len(worker.groups))
+        """Returns these shards, built in the living worker with the fewest groups, or None if there is no worker."""
+        if not self.some_live():
+            for requested in [*self.requested]:
+                self.look(requested)
+        while self.some_live():
+            worker = min(self.living, key=lambda worker: len(worker.groups))
             try:
                 group = worker.group(shards)
                 self.admit(group)
@@ -93,6 +112,11 @@ class Workers:
             else:
                 return group
         return None
+
+    def some_live(self) -> bool:
+        """Returns whether there is a worker with shards, as far as the run has noticed."""
+        self.living = [worker for worker in self.living if worker.groups]
+        return bool(self.living)
 
 
 def sendable(index: int, error: Exception) -> Exception:
