@@ -93,6 +93,38 @@ def test_a_shard_with_an_encoding_equals_a_run_without_shards(model: str, build:
     assert equal(weights(plain), weights(sharded)) and equal(plain.obs, sharded.obs)
 
 
+WITH_INFORMATION = [
+    "algo.representation.information=mutual_information",
+    "algo.representation.information.buffer_size=20",
+]
+
+
+@pytest.mark.parametrize("product", ["buffer", "double_buffer", "shuffle", "shift"])
+def test_information_of_latent_states_is_logged_and_moves_no_model(product: str, build: Build) -> None:
+    words = [*WITH_INFORMATION, f"algo.representation.information.product={product}"]
+    values = composed("sac", "vae", *words)
+    loop: Any = train(build(values), 3)
+    assert "loss/representation_information" in loop.tick() or loop.tick()
+    rows = loop.addons.relabel(loop.buffer.sample(8))["training_batch"]
+    addon = loop.addons[0]
+    before = flat(addon.model), flat(addon.information)
+    addon.fit_information(rows, addon.information.noise(8, addon.draws))
+    assert torch.equal(before[0], flat(addon.model)) and not torch.equal(before[1], flat(addon.information))
+    check_resuming(loop, build(values, begin=False))
+
+
+@pytest.mark.parametrize("product", ["buffer", "double_buffer", "shuffle"])
+def test_recorded_estimates_of_information_have_the_bits_of_eager(product: str, build: Build) -> None:
+    states = []
+    words = [*WITH_INFORMATION, f"algo.representation.information.product={product}"]
+    for engine in ("eager", "auto"):
+        loop = train(build(put(composed("sac", "autoencoder", *words), {"trainer.engine": engine})), 16)
+        states.append((loop.agent.state_dict(), loop.addons.state_dict()))
+    assert equal(*states)
+    taped: Any = loop.addons[0].fit_information
+    assert taped.method.tapes and not taped.method.refused and taped.method.failed is None
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_runs_with_an_encoding_resume_bit_for_bit(model: str, build: Build) -> None:
     values = composed("ppo", model)
@@ -113,7 +145,8 @@ def test_recorded_updates_of_an_encoding_have_the_bits_of_eager(model: str, buil
             taped: Any = getattr(module, name)
             if isinstance(taped, MatmulBackend):
                 taped = taped.method
-            assert taped.tapes and not taped.refused and taped.failed is None
+            is_called = name != "fit_information"
+            assert bool(taped.tapes) == is_called and not taped.refused and taped.failed is None
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -152,6 +185,11 @@ def test_losses_of_models_draw_no_numbers(build: Build) -> None:
         ),
         (["algo.representation.model=autoencoders"], "did you mean autoencoder?"),
         (["algo.representation.model.network=lstm"], "algo.representation.model.network=lstm: unknown name"),
+        (
+            [WITH_INFORMATION[0], "algo.representation.information.bound=ml"],
+            "information: bound=ml and product=distribution",
+        ),
+        ([WITH_INFORMATION[0], "algo.representation.information.bound=mine"], "information.bound='mine'"),
         (["network=lstm"], "network=lstm is not supported with algo.representation, which takes no sequences"),
     ],
 )

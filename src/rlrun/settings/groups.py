@@ -30,6 +30,7 @@ GROUPS = {
     "entropy_reward": Kind("algo.entropy_reward", ("rlrun.agents.entropy.rewards:EntropyReward",)),
     "goals": Kind("algo.goals", ("rlrun.core.addon:Addon",)),
     "head": Kind("algo.head", ("rlrun.networks.heads:PolicyHead",)),
+    "information": Kind("algo.representation.information", ("rlrun.models.mutual_information:MutualInformation",)),
     "intrinsic": Kind("algo.intrinsic", ("rlrun.addons.rewards.intrinsic.model:Intrinsic",)),
     "logger": Kind("logger", ("rlrun.telemetry.logger:Logger",)),
     "loop": Kind("algo.loop", ("rlrun.core.loop:Loop",)),
