@@ -1,11 +1,13 @@
 """Runs with shards that are killed, and resumed with the shards in other processes."""
 
+import importlib.util
 import signal
 from functools import partial
 from pathlib import Path
 
 import pytest
-from rows.processes import warm
+from rows import Options, shards
+from rows.processes import aside, warm
 from rows.runs import Disturbed
 from test_options import Option, command, kill_after_a_snapshot
 
@@ -27,3 +29,16 @@ def test_a_killed_run_goes_on_in_other_processes(loop: str, before: str, after: 
     child = killed.go()
     assert child.finish() == 0 and "not exact" not in child.said(), child.said()
     assert not killed.differences(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+def test_machines_that_come_and_go_change_no_result() -> None:
+    tally = aside(lambda: vars(shards.lost_actors(Options(count=6))))
+    assert tally["cases"] >= 6 and not tally["failures"]
+
+
+@pytest.mark.slow
+def test_workers_that_come_and_go_change_no_result() -> None:
+    tally = aside(lambda: vars(shards.lost_workers(Options(count=9))))
+    assert tally["cases"] >= 9 and not tally["failures"]
