@@ -214,6 +214,11 @@ def test_a_worker_that_is_refused_is_not_requested_again() -> None:
     assert fleet.begun[2].log[-1] == "end" and group.group.worker is fleet.begun[1]
 
 
+def test_a_refused_worker_ends_the_run_if_there_is_no_other() -> None:
+    with pytest.raises(ConfigError, match="another kind of CPU"):
+        sums(Fleet([3], faults=[ConfigError("another kind of CPU")]))
+
+
 def test_an_error_of_an_environment_is_not_repeated() -> None:
     fleet = Fleet([])
     fleet.group.result = lambda: raised(EnvError(0, "an error"))  # type: ignore
@@ -263,6 +268,13 @@ def test_a_run_begins_with_the_workers_that_are_ready(monkeypatch: pytest.Monkey
     workers = Workers(lambda: next(begun))
     with pytest.raises(LostError, match=r"no worker was ready in 0\.05 s"):
         placement.settled([workers.request([0, 1])], workers)
+
+
+def test_a_run_does_not_begin_with_a_refused_worker() -> None:
+    begun = iter([CountingWorker([], repeat(True)), CountingWorker([], repeat(True), ConfigError("another CPU"))])
+    workers = Workers(lambda: next(begun))
+    with pytest.raises(ConfigError, match="another CPU"):
+        placement.settled([workers.request([0, 1]), workers.request([2, 3])], workers)
 
 
 @pytest.fixture
