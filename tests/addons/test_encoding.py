@@ -149,6 +149,31 @@ def test_recorded_updates_of_an_encoding_have_the_bits_of_eager(model: str, buil
             assert bool(taped.tapes) == is_called and not taped.refused and taped.failed is None
 
 
+IMAGES = {
+    "deconvolution": ["algo.representation.model.decoder.convolutions=[[4,4,2],[4,3,2]]"],
+    "broadcast": ["algo.representation.model.decoder.channels=[4]"],
+    "residual": ["algo.representation.model.decoder.sections=[4,4]"],
+}
+
+
+@pytest.mark.parametrize("decoder", IMAGES)
+def test_runs_that_decode_images_have_recordings_and_resume_bit_for_bit(decoder: str, build: Build) -> None:
+    words = [
+        "env.kwargs.pixels=16", "algo.representation.model.network=cnn",
+        "algo.representation.model.network.convolutions=[[4,4,2],[4,3,2]]",
+        f"algo.representation.model.decoder={decoder}", "algo.representation.model.decoder.loss=bce", *IMAGES[decoder],
+    ]  # fmt: skip
+    values = composed("sac", "vae", *words, env="PointMass")
+    states = []
+    for engine in ("eager", "auto"):
+        loop: Any = train(build(put(values, {"trainer.engine": engine})), 12)
+        states.append((loop.agent.state_dict(), loop.addons.state_dict()))
+    assert equal(*states)
+    taped = loop.addons[0].fit.method
+    assert taped.tapes and not taped.refused and taped.failed is None
+    check_resuming(loop, build(put(values, {"trainer.engine": "auto"}), begin=False))
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_workers_with_an_encoding_equal_one_process(model: str, build: Build, tmp_path: Path) -> None:
     values = put(composed("sac", model), {"algo.loop.shards": 2, "env.num_envs": 4})

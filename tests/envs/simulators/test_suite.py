@@ -12,6 +12,7 @@ from torch import Tensor
 import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 from rlrun.core.random import Stream
 from rlrun.envs.simulators.suite.grid_maze import MOVES, TorchGridMaze
+from rlrun.envs.simulators.suite.point_mass import TorchPointMass
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.nested import leaves
 
@@ -114,6 +115,26 @@ def test_bit_flip_goal_is_never_the_first_string(make_env: Make) -> None:
     obs = make_env("rlrun/BitFlip-v0", 500, backend="torch", kwargs={"bits": 1}).reset()
     assert torch.equal(obs["desired_goal"], 1 - obs["observation"])
     assert obs["observation"].dtype == torch.int8
+
+
+def test_point_mass_in_pixels_shows_place_velocity_and_goal() -> None:
+    env, plain = TorchPointMass(3, pixels=32), TorchPointMass(3)
+    images, numbers = env.reset(0), plain.reset(0)
+    for _ in range(5):
+        action = torch.rand(3, 2) * 2 - 1
+        (images, *_), (numbers, *_) = env.step(action), plain.step(action)
+    assert images.dtype == torch.uint8 and images.shape == (3, 3, 32, 32)
+    place, velocity, goal = numbers.split(2, -1)
+    mass = images.double() / images.double().sum((-1, -2), keepdim=True)
+    centres = (torch.arange(32) + 0.5) / 8 - 2
+    found = torch.stack([(mass.sum(-2) * centres).sum(-1), (mass.sum(-1) * centres).sum(-1)], -1)
+    expected = torch.stack([place, place + velocity, goal], 1).double()
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
+
+
+def test_point_mass_refuses_images_that_are_too_small() -> None:
+    with pytest.raises(ValueError, match="pixels=8: must be at least 16"):
+        TorchPointMass(3, pixels=8)
 
 
 def test_point_mass_is_a_double_integrator(make_env: Make) -> None:
