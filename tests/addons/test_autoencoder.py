@@ -181,7 +181,7 @@ def test_recorded_updates_of_an_autoencoder_have_the_bits_of_eager(algo: str, tr
         ("iql", "both", {}, "trained_by=both: needs one optimiser .* but algo=iql has 2; set .*=own"),
         ("svpg", "both", {}, "trained_by=both: needs one optimiser .* but algo=svpg has 2; set .*=own"),
         ("vpg", "agent", {}, "trained_by=agent: needs one optimiser .* but algo=a2c has 0; set .*=own"),
-        ("cem", "agent", {}, "convolutions and algo.representation=autoencoder are not supported"),
+        ("cem", "agent", {}, "convolutions and encoders of algo.representation are not supported"),
     ],
 )
 def test_an_autoencoder_refuses_agents_that_it_does_not_support(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 import rlrun
@@ -112,6 +113,24 @@ def refused(words: list[str], place: Path, capsys: pytest.CaptureFixture[str], c
     assert not list(place.iterdir())
     (line,) = capsys.readouterr().err.splitlines()
     return line
+
+
+def test_pulled_policy_behind_a_shared_encoder_acts_and_exports_as_the_one_that_was_pushed(
+    hub: Hub, tmp_path: Path
+) -> None:
+    shared = ["algo.representation=encoding", "algo.representation.trained_by=both"]
+    words = ["algo=sac", "env=Pendulum", *SMALL[2:], *shared]
+    run = rlrun.train(*words, run_dir=str(tmp_path / "run")).path
+    assert main(["push", str(run), f"repo={REPO}", "private=true"]) == 0
+    assert main(["pull", REPO, f"into={tmp_path / 'pulled'}"]) == 0
+    obs = np.random.randn(100, 3).astype(np.float32)
+    actions = rlrun.load(run).act(obs)
+    assert np.array_equal(rlrun.load(tmp_path / "pulled").act(obs), actions) and len(np.unique(actions)) > 50
+    assert main(["export", str(tmp_path / "pulled"), "format=torch"]) == 0
+    program: Any = torch.export.load(tmp_path / "pulled/policy.pt2").module()
+    with torch.no_grad():
+        exported = program({"obs": torch.as_tensor(obs)})["action"].numpy()
+    np.testing.assert_allclose(exported, actions, atol=1e-5)
 
 
 def test_pulled_run_acts_and_evaluates_as_the_one_that_was_pushed(

@@ -5,16 +5,11 @@ from typing import Annotated
 from gymnasium import Space
 from torch import Tensor
 
-from rlrun.errors import ConfigError
 from rlrun.models.decoders import Decoder
-from rlrun.models.model import LearnedModel
-from rlrun.networks.heads import Head
-from rlrun.networks.recurrent import is_recurrent
+from rlrun.models.model import KEY, LearnedModel, encoder_of
 from rlrun.settings import Part, Units, config, register, registry
 from rlrun.spaces import unbounded
 from rlrun.types import Batch, Metrics, Obs
-
-KEY = "algo.representation.model"
 
 
 class Reconstructing(LearnedModel):
@@ -31,11 +26,8 @@ class Reconstructing(LearnedModel):
 
     def __init__(self, cfg: Config, inputs: list[Space], outputs: int, latent: Space):
         super().__init__()
-        name = cfg.network["name"]
-        if is_recurrent(str(name)):
-            raise ConfigError(f"{KEY}.network={name}: is not supported, because a model takes single observations")
         self.latent = latent
-        self.encoder = Head(registry.build("network", cfg.network, inputs, None, path=f"{KEY}.network"), outputs)
+        self.encoder = encoder_of(cfg.network, inputs, outputs)
         self.decoder: Decoder = registry.build("decoder", cfg.decoder, latent, inputs[0], "obs", path=f"{KEY}.decoder")
 
     def decode(self, latent: Tensor) -> Tensor:

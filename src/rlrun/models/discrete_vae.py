@@ -26,6 +26,7 @@ class DiscreteVariationalAutoencoder(VariationalModel):
     1611.01144).
     """
 
+    passes_gradients = False
     temperature: Tensor
 
     @config

@@ -6,7 +6,13 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from rlrun.core.random import Stream
+from rlrun.errors import ConfigError
+from rlrun.networks.heads import Head
+from rlrun.networks.recurrent import is_recurrent
+from rlrun.settings import registry
 from rlrun.types import Batch, Metrics, Obs
+
+KEY = "algo.representation.model"
 
 
 class LearnedModel(nn.Module):
@@ -17,7 +23,15 @@ class LearnedModel(nn.Module):
     """
 
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
+    has_loss: ClassVar[bool] = True  # whether it can learn by itself
+    passes_gradients: ClassVar[bool] = True  # whether losses of what `encode` returns reach its weights
     latent: Space
+    encoder: nn.Module
+
+    @property
+    def encoding_network(self) -> nn.Module:
+        """A module with all weights that `encode` reads."""
+        return self.encoder
 
     def noise(self, batch: Batch, stream: Stream) -> Batch:
         """Returns the random numbers that one call of `loss` with this batch takes."""
@@ -41,3 +55,11 @@ class LearnedModel(nn.Module):
         Running statistics, such as those of a codebook, include the batch afterwards.
         """
         raise NotImplementedError
+
+
+def encoder_of(network: dict[str, object], inputs: list[Space], outputs: int) -> Head:
+    """Returns the chosen network with a linear layer of `outputs` units. Raises ConfigError for a recurrent one."""
+    name = str(network["name"])
+    if is_recurrent(name):
+        raise ConfigError(f"{KEY}.network={name}: is not supported, because a model takes single observations")
+    return Head(registry.build("network", network, inputs, None, path=f"{KEY}.network"), outputs)

@@ -42,6 +42,12 @@ class VariationalModel(Reconstructing):
             seen = spaces.Dict({name: entry(obs, name) for name in cfg.prior})
             self.prior = Head(registry.build("network", cfg.network, [seen], None, path=f"{KEY}.network"), outputs)
 
+    @property
+    def encoding_network(self) -> nn.Module:
+        if self.prior is None:
+            return self.encoder
+        return nn.ModuleList([self.prior, self.encoder])
+
     def parameters_of(self, obs: Obs) -> tuple[Tensor, Tensor]:
         """Returns the parameters of the prior, and what the posterior's differ by, each [batch, outputs]."""
         if self.prior is None:

@@ -24,6 +24,7 @@ class VectorQuantizer(Reconstructing):
     a mean over the dimensions. The prior of the codes is uniform, so its KL is constant and left out.
     """
 
+    passes_gradients = False
     codebook: Tensor
     counts: Tensor
     sums: Tensor

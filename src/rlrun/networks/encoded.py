@@ -9,16 +9,14 @@ from rlrun.networks.heads import Head
 from rlrun.types import Obs
 
 
-class Encoder(Head):
-    """A network from observations to latent states of `space`, [batch, latent].
+class Encoder(nn.Module):
+    """A network from observations to latent states of `space`, [batch, ...].
 
     learns_from_agent: whether losses of the agent train it.
     """
 
-    def __init__(self, torso: nn.Module, space: Space, learns_from_agent: bool):
-        super().__init__(torso, space.shape[0])  # type: ignore[index]
-        self.space = space
-        self.learns_from_agent = learns_from_agent
+    space: Space
+    learns_from_agent: bool
 
     def before(self, torso: nn.Module, role: str | None) -> "Encoded":
         """Returns the torso with this encoder before its first input.
@@ -29,6 +27,31 @@ class Encoder(Head):
         if self.learns_from_agent and role != "actor":
             return Encoded(self, torso)
         return Encoded(Borrowed(self), torso)
+
+
+class HeadEncoder(Head, Encoder):
+    """A torso with a linear layer, whose latent states are vectors."""
+
+    def __init__(self, torso: nn.Module, space: Space, learns_from_agent: bool):
+        super().__init__(torso, space.shape[0])  # type: ignore[index]
+        self.space = space
+        self.learns_from_agent = learns_from_agent
+
+
+class ModelEncoder(Encoder):
+    """The encoder of a model, which the agent trains. Copies, as for target networks, have a copy of the model.
+
+    network: holds all weights that `encode` reads.
+    """
+
+    learns_from_agent = True
+
+    def __init__(self, network: nn.Module, encode: Callable[[Obs], Tensor], space: Space):
+        super().__init__()
+        self.network, self.encode, self.space = network, encode, space
+
+    def forward(self, obs: Obs) -> Tensor:
+        return self.encode(obs)
 
 
 class Borrowed:

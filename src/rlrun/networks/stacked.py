@@ -23,7 +23,7 @@ class Stacked(nn.Module):
         for name, param in template.named_parameters():
             if param.dim() != 3:  # not [members, in, out], as those of convolutions and encoders
                 raise ConfigError(
-                    "network: convolutions and algo.representation=autoencoder are not supported by this algorithm, "
+                    "network: convolutions and encoders of algo.representation are not supported by this algorithm, "
                     "which evaluates many parameter vectors together; set network=mlp or network=linear, without "
                     "algo.representation"
                 )

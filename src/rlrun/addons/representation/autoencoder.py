@@ -4,7 +4,6 @@ With both, this is the autoencoder of SAC-AE (Yarats et al. 2021, arXiv 1910.017
 states and weights. The agent gets observations, and each of its torsos begins with the encoder (`Parts.torso`).
 """
 
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -12,14 +11,14 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional as F
 
+from rlrun.addons.representation import sharing
 from rlrun.buffers.minibatches import minibatches
 from rlrun.core.addon import Addon
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, step_together
-from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
-from rlrun.networks.encoded import Encoded, Encoder
+from rlrun.networks.encoded import HeadEncoder
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.settings import PositiveFloat, PositiveInt, Size, Units, config, register, registry
@@ -49,7 +48,7 @@ class Autoencoder(Addon):
         network = {"name": "auto"} | layers
         latent = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
         torso = registry.build("network", network, [spec.obs], None)
-        self.encoder = Encoder(torso, latent, learns_from_agent=cfg.trained_by != "own")
+        self.encoder = HeadEncoder(torso, latent, learns_from_agent=cfg.trained_by != "own")
         self.encoder_optim: Optim | None = None  # for trained_by=both: a second one of weights that the agent trains
         if cfg.trained_by == "agent":
             return
@@ -62,36 +61,16 @@ class Autoencoder(Addon):
         self.optim = Optim(trained.parameters(), cfg.learning_rate)
 
     @property
-    def encoder_of_agent(self) -> Encoder:
+    def encoder_of_agent(self) -> HeadEncoder:
         return self.encoder
 
     def attach_to(self, agent: Agent) -> None:
-        faults = [f"algo.representation=autoencoder: is not supported {why}" for why in self.unsupported(agent)]
-        if faults:
-            raise ConfigError(*faults)
+        sharing.check(agent, self.obs_space, "algo.representation=autoencoder")
         if self.cfg.trained_by == "own":
             return
-        first = next(self.encoder.parameters())
-        optims = [module for module in agent.modules() if isinstance(module, Optim)]
-        owners = [optim for optim in optims if any(param is first for param in optim.params)]
-        if len(owners) != 1:
-            raise ConfigError(
-                f"algo.representation.trained_by={self.cfg.trained_by}: needs one optimiser of the agent that trains "
-                "the encoder, as that of a critic or of a torso that actor and critic share, but "
-                f"algo={agent.registered} has {len(owners)}; set algo.representation.trained_by=own"
-            )
+        owner = sharing.owner(self.encoder, agent, self.cfg.trained_by)
         if self.cfg.trained_by == "both":
-            self.encoder_optim = Optim(self.encoder.parameters(), self.cfg.learning_rate, within=owners[0])
-
-    def unsupported(self, agent: Agent) -> Iterator[str]:
-        """Yields why this agent cannot have the encoder before its torsos."""
-        name = f"by algo={agent.registered}"
-        if not any(isinstance(module, Encoded) for module in agent.modules()):
-            yield f"{name}, which trains no network on observations by gradients"
-        if agent.memory.size or agent.sequence_length is not None:
-            yield f"{name} with these settings, because it learns from sequences"
-        if agent.spec.obs != self.obs_space:
-            yield "with goals and intrinsic rewards that extend observations, such as algo.goals=categorical"
+            self.encoder_optim = Optim(self.encoder.parameters(), self.cfg.learning_rate, within=owner)
 
     def acting(self) -> tuple[nn.Module]:
         return (self.encoder,)
