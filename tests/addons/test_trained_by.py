@@ -29,6 +29,13 @@ OWNERS = {
     "discrete_sac": "agent.critic_optim", "ppo": "agent.optim", "a2c": "agent.optim",
 }  # fmt: skip
 ENVIRONMENTS = ENVS | {"td3": "Pendulum", "discrete_sac": "CartPole", "a2c": "CartPole"}
+# each algorithm with one mode; the other is tested with `-m slow`
+DEFAULT = {"sac": "both", "td3": "agent", "dqn": "both", "discrete_sac": "both", "ppo": "both", "a2c": "agent"}
+EACH = [
+    pytest.param(algo, trained_by, marks=[] if DEFAULT[algo] == trained_by else [pytest.mark.slow])
+    for algo in OWNERS
+    for trained_by in ("agent", "both")
+]
 LOCAL = {"cluster": {"name": "local", "workers": 2, "on_lost": "fail", "state_every": 100}}
 
 
@@ -107,8 +114,7 @@ def test_both_optimisers_step_the_same_memory(build: Build) -> None:
     assert (critic_optim.exp_avg != 0).any() and (loop.addons[0].encoder_optim.exp_avg != 0).any()
 
 
-@pytest.mark.parametrize("trained_by", ["agent", "both"])
-@pytest.mark.parametrize("algo", OWNERS)
+@pytest.mark.parametrize(("algo", "trained_by"), EACH)
 def test_runs_with_a_shared_encoder_resume_bit_for_bit(algo: str, trained_by: str, build: Build) -> None:
     values = shared(algo, trained_by)
     check_resuming(train(build(values), 3), build(values, begin=False))
@@ -131,8 +137,7 @@ def test_agents_train_the_means_of_a_vae_and_of_its_prior(trained_by: str, prior
     assert not any(torch.equal(old, flat(module)) for old, module in zip(before, read, strict=True))
 
 
-@pytest.mark.parametrize("trained_by", ["agent", "both"])
-@pytest.mark.parametrize("algo", ["sac", "td3", "dqn", "ppo"])
+@pytest.mark.parametrize(("algo", "trained_by"), EACH)
 def test_all_kernels_of_a_shared_encoder_are_recorded(algo: str, trained_by: str, build: Build) -> None:
     states = []
     for engine in ("eager", "auto"):
