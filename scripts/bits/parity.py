@@ -30,6 +30,7 @@ POPULATION = ["algo.population=6", "algo.loop.episodes=1"]
 CASES = {
     "ppo": ["algo=ppo", "env=CartPole", *ON_POLICY],
     "ppo, observations normalised": ["algo=ppo", "env=HalfCheetah", "env.normalize=obs", *ON_POLICY],
+    "ppo, lag 1": ["algo=ppo", "env=CartPole", "algo.loop.lag=1", *ON_POLICY],
     "ppo with RND": ["algo=ppo", "env=CartPole", "algo.intrinsic=rnd", *ON_POLICY],
     "ppo with an LSTM": ["algo=ppo_lstm", "env=CartPole", "network.features=16", *ON_POLICY],
     "a2c": ["algo=a2c", "env=CartPole", *ON_POLICY],
@@ -41,6 +42,8 @@ CASES = {
     "sac, exchanges every 16 steps": ["algo=sac", "env=Pendulum", "algo.loop.shard_steps=16", *OFF_POLICY],
     "dqn": ["algo=dqn", "env=CartPole", *OFF_POLICY],
     "td3": ["algo=td3", "env=Pendulum", *OFF_POLICY],
+    "td3, observations normalised": ["algo=td3", "env=Pendulum", "env.normalize=obs", *OFF_POLICY],
+    "mbrl": ["algo=mbrl", "env=Pendulum", "algo.planner.candidates=20", "algo.planner.horizon=5", *OFF_POLICY],
     "cem": ["algo=cem", "env=CartPole", "env.normalize=obs", "algo.elite_fraction=0.5", *POPULATION],
     "vpg": ["algo=vpg", "env=CartPole", "env.normalize=both", "algo.loop.min_steps=128"],
     "maml": ["algo=maml", "env=PointGoal", "env.max_episode_steps=10", "algo.loop.episodes=3"],
