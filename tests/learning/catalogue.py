@@ -6,8 +6,8 @@ FLAVOURS = "agents/test_policy_flavours.py"
 ELSEWHERE = {
     "classifier": "agents/test_classifier.py::test_digits_that_were_held_out_are_recognised",
     "continuous_sarsa": "agents/test_continuous_sarsa.py::test_continuous_sarsa_improves_on_pendulum_in_both_loops",
-    "mpc": "learning/test_planning.py::test_mpc_in_the_equations_of_pendulum_is_near_the_optimum",
-    "mbrl": "learning/test_planning.py::test_mbrl_swings_pendulum_up_within_2000_steps",
+    "mpc": "learning/test_model_based.py::test_mpc_in_the_equations_of_pendulum_is_near_the_optimum",
+    "mbrl": "learning/test_model_based.py::test_mbrl_swings_pendulum_up_within_2000_steps",
     "trac": "learning/test_trust_region.py::test_trac_learns_with_a_learning_rate_that_a2c_does_not_survive",
     "mdq": "agents/test_mdq.py::test_mdq_finds_the_global_maximum_of_a_multimodal_bandit_and_sac_a_local_one",
     "oac": "agents/test_oac.py::test_oac_visits_more_than_sac_while_no_reward_is_found",

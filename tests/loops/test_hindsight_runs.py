@@ -31,7 +31,8 @@ LEARNERS = [
     *[pytest.param(algo, "PointReach", marks=[pytest.mark.slow] * (algo in CONTINUOUS[5:])) for algo in CONTINUOUS],
 ]
 FROM_DATA = {"bc", "causal_bc", "iql", "sac_from_data"}
-REFUSED = {"muzero", "gumbel_muzero", "sac_hold", "sac_lagrangian"}  # searched policies, held actions, reward vectors
+# searched policies, held actions, reward vectors, observations that are one vector
+REFUSED = {"muzero", "gumbel_muzero", "sac_hold", "sac_lagrangian", "mbrl"}
 ON_POLICY = {"ppo_demos"}  # its buffer holds demonstrations
 
 

@@ -151,7 +151,7 @@ def ending(terminated: list[list[int]], weight: list[list[float]]) -> Collector:
 
     spec = SimpleNamespace(num_envs=2, time_limit=None)
     env = SimpleNamespace(spec=spec, device="cpu", step=step, reset=lambda: torch.zeros(2))
-    addons = SimpleNamespace(act=lambda *_: (torch.zeros(2), {}), modules=lambda: [])
+    addons = SimpleNamespace(act=lambda *_: (torch.zeros(2), {}), modules=lambda: [], reads_previous=())
     agent = SimpleNamespace(modules=lambda: [])
     return Collector(agent, addons, env, SimpleNamespace(lap=lambda _: None))  # type: ignore[arg-type]
 

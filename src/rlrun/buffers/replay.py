@@ -158,7 +158,8 @@ class Replay(StoredRows):
     def _transitions(self, flat_index: Tensor, returns: Returns) -> Batch:
         """Returns transitions [batch, ...] of n_step steps each, or fewer where the episode or the data end."""
         batch, last_index, end = returns(flat_index, self.reading.n_step)
-        self._put_end(batch, end)
+        if end is not batch:  # the last of several steps
+            self._put_end(batch, end)
         batch |= self._observations(flat_index, last_index, batch, end)
         return batch | self._starts(flat_index)
 

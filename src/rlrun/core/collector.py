@@ -86,7 +86,8 @@ class Collector:
                 meanwhile()
             result, events = self.env.step(action)
             self.clock.lap("env")
-            extras = extras | of_step(result, self.addons.reads_previous)
+            if self.addons.reads_previous:
+                extras = extras | of_step(result, self.addons.reads_previous)
             step = {"obs": self.obs, "action": action, "first": self.carry["first"], **result, **extras}
             if own := measured(extras):
                 events = events._replace(measures={**own, **events.measures})

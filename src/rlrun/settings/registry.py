@@ -22,7 +22,19 @@ from rlrun.settings.marks import parts_of
 T = TypeVar("T", bound=Callable[..., object])
 
 # packages with parts
-ROOMS = ("agents", "models", "networks", "buffers", "loops", "addons", "callbacks", "envs", "run", "telemetry")
+ROOMS = (
+    "agents",
+    "models",
+    "networks",
+    "buffers",
+    "loops",
+    "addons",
+    "callbacks",
+    "envs",
+    "shards",
+    "run",
+    "telemetry",
+)
 REGISTERS = re.compile(r'^@register\("(\w+)", "(\w+)"\)$', re.MULTILINE)
 _registry: dict[str, dict[str, Any]] = {}
 
