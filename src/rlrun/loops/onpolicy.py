@@ -108,7 +108,9 @@ class OnPolicy(Loop):
         meanwhile: is called once, as in `collect`; for loops with `lag`, which take all steps before they count one.
         """
         rollout = Rollout(self.spec, self.cfg.dtypes)
-        longest = self.cfg.rollout_steps if self.cfg.lag else BLOCK
+        longest = BLOCK
+        if self.cfg.lag or self.cfg.shards is not None:  # one request to the shards, which do not wait in between
+            longest = self.cfg.rollout_steps
         remaining = self.cfg.rollout_steps
         while remaining:
             block = min(longest, remaining)

@@ -109,9 +109,10 @@ class ShardedEnv(nn.Module):
                 shards += received(group, count)
         joined_steps: list[Step] = unstacked(on(self.device, joined([steps.step for steps in shards], 1)))
         all_events = zip(*[steps.events for steps in shards], strict=True)
+        ended = {index for steps in shards for index in steps.next_obs}
         for index, (step, events) in enumerate(zip(joined_steps, all_events, strict=True)):
             step["next_obs"] = step["following"]
-            if any(index in steps.next_obs for steps in shards):
+            if index in ended:
                 blocks = zip(shards, self.split(step["following"]), strict=True)
                 own = [on(self.device, steps.next_obs.get(index, following)) for steps, following in blocks]
                 step["next_obs"] = joined(own)
