@@ -2,36 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from callback_runs import rows, train
 
-import rlrun
 from rlrun.callbacks.gradients import HeldSteps
 from rlrun.callbacks.noise_scale import Averages
 from rlrun.errors import RunError
-from rlrun.python import Run
 from rlrun.types import Batch, Context
 
-WORDS = ["preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "trainer.log_every=20", "logger=[]",
-         "trainer.snapshot_every=0", "trainer.total_steps=80"]  # fmt: skip
 SAC = ["algo=sac", "env=Pendulum", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8", "network.hidden=[8]"]
 PPO = ["algo=ppo", "env=CartPole", "env.num_envs=4", "algo.loop.rollout_steps=5", "algo.minibatch_size=4"]
 REGRESSION = [f"algo={Path(__file__).parent}/regression.py", f"env={Path(__file__).parent}/regression.py:Line"]
 MINE = "callbacks=[noise_scale]"
-
-
-def train(folder: Path, *words: str) -> Run:
-    given = {word.partition("=")[0] for word in words}
-    own = [word for word in WORDS if word.partition("=")[0] not in given]
-    return rlrun.train(*own, *words, run_dir=str(folder))
-
-
-def rows(run: Run) -> list[dict[str, Any]]:
-    clocks = ("time/", "sys/", "wall_s")
-    return [{key: value for key, value in row.items() if not key.startswith(clocks)} for row in run.rows]
 
 
 def noise_scale() -> float:

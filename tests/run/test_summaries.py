@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from callback_runs import rows, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import rlrun
 from rlrun.callbacks.summaries import Summaries
 from rlrun.core.callback import Callback
 from rlrun.errors import RunError
 from rlrun.python import Run
 from rlrun.settings import register, registry
 
-WORDS = ["preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "trainer.log_every=20", "logger=[]",
-         "trainer.snapshot_every=0", "trainer.total_steps=70"]  # fmt: skip
 SAC = ["algo=sac", "env=Pendulum", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8", "network.hidden=[8]"]
 PPO = ["algo=ppo", "env=CartPole", "env.num_envs=4", "algo.loop.rollout_steps=5", "algo.minibatch_size=10",
        "network.hidden=[8]"]  # fmt: skip
@@ -49,17 +47,6 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """The values of the latest histogram of each name."""
     monkeypatch.setattr(Summaries, "show", lambda self, name, value: SHOWN.update({name: value.values}))
     return SHOWN
-
-
-def train(folder: Path, *words: str) -> Run:
-    given = {word.partition("=")[0] for word in words}
-    own = [word for word in WORDS if word.partition("=")[0] not in given]
-    return rlrun.train(*own, *words, run_dir=str(folder))
-
-
-def rows(run: Run) -> list[dict[str, Any]]:
-    clocks = ("time/", "sys/", "wall_s")
-    return [{key: value for key, value in row.items() if not key.startswith(clocks)} for row in run.rows]
 
 
 def media(run: Run) -> dict[str, bytes]:
