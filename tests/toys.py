@@ -39,7 +39,7 @@ equal = testing.equal
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first environment that an algorithm supports
-NO_WEIGHTS = ("fixed_policy", "mpc")
+NO_WEIGHTS = ("fixed_policy", "mpc", "scripted")
 RECORDED: dict[str, str] = {}  # data sets of random episodes, by environment
 SHARED: Path | None = None  # the folder of composed toys that all workers of a test run use
 

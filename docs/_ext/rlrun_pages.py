@@ -51,6 +51,7 @@ FAMILIES = {  # folder in agents/ -> title
     "model_based": "Planning in a learned model",
     "particles": "Particles",
     "supervised": "Supervised",
+    "scripted": "Scripted",
 }
 ENVS = {  # an environment for algorithms without a stored result, by family or name
     "actor_critic": "Pendulum",
@@ -63,6 +64,7 @@ ENVS = {  # an environment for algorithms without a stored result, by family or 
     "meta": "PointGoal",
     "model_based": "CartPole",
     "supervised": "Digits",
+    "scripted": "CartPole",
     "diayn": "PointGoal",
     "dyna_q": "DynaMaze",
     "tabular_planning": "DynaMaze",

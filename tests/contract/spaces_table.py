@@ -20,7 +20,7 @@ from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
 
-ALGOS = [algo for algo in EVERY if algo != "mpc"]
+ALGOS = [algo for algo in EVERY if algo not in ("mpc", "scripted")]
 PAGE = Path(__file__).parents[2] / "docs" / "spaces.md"
 MASKED = "masked discrete"
 KINDS = {"action": [*ACTIONS, MASKED], "observation": [*OBSERVATIONS], "reward": [*REWARDS]}
@@ -33,7 +33,8 @@ space. An algorithm runs where all three tables say yes; anything else is refuse
 and why. `rlrun list algo env=CartPole` lists the algorithms that run in one environment, also one of your own.
 
 Observations may be nested: `Tuple` and `Dict` hold any of the others, and every image in them gets its own encoder.
-`mpc` is not in the tables: it needs an environment whose equations are known, such as `env=Pendulum`.
+`mpc` and `scripted` are not in the tables: the one needs an environment whose equations are known, such as
+`env=Pendulum`, the other the environment of its controller.
 
 `Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. Wrap the environment so that it
 returns a Box, such as an embedding of the text, and takes actions of the spaces below.

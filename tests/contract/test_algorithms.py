@@ -63,6 +63,7 @@ OTHER: Values = {
     "algo.advantage.value_lambda": 0.5,
     "algo.particle.advantage.value_lambda": 0.5,
     "algo.epsilon.start": 0.5,
+    "algo.controller.gains": [-0.1, -0.3, -1.0, -0.3],
     "algo.planner.init_std": 0.3,
     "algo.dynamics.network.hidden": [4],
     "algo.reward_model.network.hidden": [4],

@@ -6,6 +6,7 @@ FLAVOURS = "agents/test_policy_flavours.py"
 ELSEWHERE = {
     "classifier": "agents/test_classifier.py::test_digits_that_were_held_out_are_recognised",
     "continuous_sarsa": "agents/test_continuous_sarsa.py::test_continuous_sarsa_improves_on_pendulum_in_both_loops",
+    "scripted": "agents/test_scripted.py::test_cartpole_stands_in_20_of_20_episodes",
     "mpc": "learning/test_model_based.py::test_mpc_in_the_equations_of_pendulum_is_near_the_optimum",
     "mbrl": "learning/test_model_based.py::test_mbrl_swings_pendulum_up_within_2000_steps",
     "trac": "learning/test_trust_region.py::test_trac_learns_with_a_learning_rate_that_a2c_does_not_survive",

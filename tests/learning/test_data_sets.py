@@ -1,53 +1,66 @@
 """Learning from data sets: cloning a controller, IQL against cloning of a mixture, and a head start for SAC."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
-import torch
-from toys import put
 
-from rlrun.buffers.demo_lines import episode
-from rlrun.buffers.rollout import Rollout
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
-from rlrun.datasets.demonstrations import write
-from rlrun.nested import index
 from rlrun.report.statistics import iqm
 from rlrun.run.evaluation import evaluate
+from rlrun.settings import config, register
 
 SEEDS = range(1, 6)
 
 
-def controlled(loop: Any, episodes: int) -> Iterator[dict[str, Any]]:
-    """Episodes of CartPole under a hand-written controller: push towards where the pole falls, and to the middle."""
-    gains = torch.tensor([0.1, 0.3, 1.0, 0.3])
-    obs = loop.env.reset()
-    for _ in range(episodes):
-        rollout, done = Rollout(loop.env.spec), False
-        while not done:
-            action = (obs @ gains > 0).long()
-            step, _ = loop.env.step(action)
-            done = bool(step["terminated"] | step["truncated"])
-            rollout.add(step | {"obs": obs, "action": action, "first": step["terminated"]})
-            obs = step["following"]
-        yield episode(index(rollout.batch(), (slice(None), 0)))
-
-
 @pytest.mark.slow
 def test_a_clone_of_a_controller_balances_the_pole(build: Callable[..., Loop], tmp_path: Path) -> None:
-    values = jobs(["algo=bc", "env=CartPole"])[0].values
-    demos = [*controlled(build(values, begin=False), 50)]
-    assert all(len(demo["reward"]) == 500 for demo in demos)
-    loop: Any = build(values, begin=False)
-    write(tmp_path / "controller-v0", demos, loop.env)
-    loop = build(put(values, {"algo.loop.data": str(tmp_path / "controller-v0")}))
+    run, data = tmp_path / "run", tmp_path / "controller-v0"
+    assert main(["train", "algo=scripted", "env=CartPole", "total_steps=128", f"run_dir={run}"]) == 0
+    assert main(["eval", str(run), "episodes=50", f"record={data}"]) == 0
+    loop: Any = build(jobs(["algo=bc", "env=CartPole", f"algo.loop.data={data}"])[0].values)
     while loop.steps < 3000:
         loop.tick()
     assert evaluate(loop.agent, loop.addons, loop.env, 20)["eval/return_mean"] >= 475
+
+
+@register("wrapper", "test_controlled")
+class Controlled(gym.Wrapper):
+    """CartPole that acts by its controller, and ignores the actions that it gets."""
+
+    @config
+    class Config:
+        pass
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+
+    def reset(self, **options: Any) -> Any:
+        self.obs, info = self.env.reset(**options)
+        return self.obs, info
+
+    def step(self, action: Any) -> Any:
+        taken = int(self.obs @ [0.1, 0.3, 1.0, 0.3] > 0)
+        self.obs, reward, terminated, truncated, info = self.env.step(taken)
+        return self.obs, reward, terminated, truncated, info | {"taken": taken}
+
+
+@pytest.mark.slow
+def test_a_controller_inside_of_the_environment_is_cloned(build: Callable[..., Loop], tmp_path: Path) -> None:
+    run, data = tmp_path / "run", tmp_path / "controlled-v0"
+    inside = ["env=CartPole", "env.wrappers={test_controlled:{}}", "env.executed_action=taken"]
+    assert main(["train", "algo=dqn", *inside, "total_steps=128", f"run_dir={run}"]) == 0
+    assert main(["eval", str(run), "episodes=50", f"record={data}"]) == 0
+    loop: Any = build(jobs(["algo=bc", *inside, f"algo.loop.data={data}"])[0].values)
+    while loop.steps < 3000:
+        loop.tick()
+    uncontrolled = build(jobs(["algo=nop", "env=CartPole"])[0].values, begin=False).env
+    assert evaluate(loop.agent, loop.addons, uncontrolled, 20)["eval/return_mean"] >= 475
 
 
 @pytest.fixture(scope="module")

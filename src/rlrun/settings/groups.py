@@ -22,6 +22,7 @@ GROUPS = {
     "buffer": Kind("algo.buffer", ("rlrun.buffers.replay:Replay", "rlrun.buffers.demos:Demos")),
     "callback": Kind("callbacks", ("rlrun.core.callback:Callback",)),
     "cluster": Kind("cluster", ("rlrun.shards.placement:Placement",)),
+    "controller": Kind("algo.controller", ("rlrun.agents.scripted.controllers:Controller",)),
     "critic": Kind("algo.critic", ("rlrun.agents.critics.ensemble:Ensemble",)),
     "critic_update": Kind("algo.critic_update", ("rlrun.agents.policy.critic_updates:CriticUpdate",)),
     "decoder": Kind("algo.representation.model.decoder", ("rlrun.models.decoders:Decoder",)),

@@ -17,6 +17,7 @@ from rlrun.envs.builtin import (
     multimodal_bandit,
     platform,
     point,
+    point_car,
     recall,
 )
 from rlrun.envs.simulators.suite import ENTRY_POINTS
@@ -34,6 +35,7 @@ __all__ = [
     "multimodal_bandit",
     "platform",
     "point",
+    "point_car",
     "recall",
 ]
 
