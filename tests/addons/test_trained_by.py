@@ -1,6 +1,7 @@
 """Encoders of models that the agent trains: which optimisers hold and move them, what acts with them, refusals."""
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ OWNERS = {
     "sac": "agent.critic_optim", "td3": "agent.critic_optim", "dqn": "agent.optim",
     "discrete_sac": "agent.critic_optim", "ppo": "agent.optim", "a2c": "agent.optim",
 }  # fmt: skip
-ENVIRONMENTS = ENVS | {"td3": "Pendulum", "discrete_sac": "CartPole", "a2c": "CartPole"}
+ENVIRONMENTS = ENVS | {
+    "td3": "Pendulum", "discrete_sac": "CartPole", "a2c": "CartPole", "a2c_split": "CartPole", "sac_hold": "Pendulum",
+}  # fmt: skip
 # each algorithm with one mode; the other is tested with `-m slow`
 DEFAULT = {"sac": "both", "td3": "agent", "dqn": "both", "discrete_sac": "both", "ppo": "both", "a2c": "agent"}
 EACH = [
@@ -48,9 +51,12 @@ def flat(module: torch.nn.Module) -> Tensor:
     return torch.cat([param.detach().flatten() for param in module.parameters()])
 
 
-@pytest.mark.parametrize("algo", OWNERS)
-def test_every_weight_has_one_optimiser_and_with_both_a_declared_second(algo: str, build: Build) -> None:
-    own = {"own": ("addons.0.optim",), "agent": (OWNERS[algo],), "both": (OWNERS[algo], "addons.0.encoder_optim")}
+@pytest.mark.parametrize(
+    ("algo", "owner"),
+    [*OWNERS.items(), ("a2c_split", "agent.critic.optim"), ("sac_hold", "agent.critic_optim")],
+)
+def test_every_weight_has_one_optimiser_and_with_both_a_declared_second(algo: str, owner: str, build: Build) -> None:
+    own = {"own": ("addons.0.optim",), "agent": (owner,), "both": (owner, "addons.0.encoder_optim")}
     for trained_by in MODES:
         loop: Any = build(shared(algo, trained_by), begin=False)
         found = ownership.weights(loop.agent, loop.addons)
@@ -73,6 +79,36 @@ def test_20_updates_move_what_the_chosen_losses_train(algo: str, build: Build) -
         train(loop, 20)
         assert torch.equal(flat(before.encoder), flat(model.encoder)) == (trained_by == "own")
         assert torch.equal(flat(before.decoder), flat(model.decoder))
+
+
+def test_gradients_of_the_critic_in_a_linear_encoder_equal_those_by_hand(build: Build) -> None:
+    linear = ["algo.representation.model.network=linear", "algo.representation.model.latent=2", "network=linear"]
+    loop: Any = build(shared("sac", "agent", "network", *linear), begin=False)
+    agent, obs, action = loop.agent, torch.randn(8, 3), torch.rand(8, 1)
+    q = agent.critic(obs, action)  # [members, batch], q = w (x E + c) + v action + b
+    latent = loop.addons[0].model.latent.shape[0]
+    weight = agent.critic.output.weight[:, :latent, 0].sum(0)  # of the latent state, summed over the members
+    by_hand = torch.cat([torch.outer(obs.sum(0), weight).flatten(), 8 * weight])
+    torch.testing.assert_close(agent.critic_optim.grads(q.sum())[: len(by_hand)], by_hand)
+
+
+def test_losses_of_an_actor_with_its_own_optimiser_do_not_move_the_encoder(build: Build) -> None:
+    loop: Any = train(build(shared("sac", "agent")), 1)
+    batch, encoder = loop.batch, loop.addons[0].model.encoder
+    before, noise = flat(encoder), torch.zeros_like(batch["action"])
+    loop.agent.update_actor(batch, noise)
+    assert torch.equal(before, flat(encoder))
+    loop.agent.update_critic(batch, noise)
+    assert not torch.equal(before, flat(encoder))
+
+
+@pytest.mark.parametrize(("algo", "moves"), [("ppo", True), ("a2c_split", False)])
+def test_policy_losses_move_the_encoder_if_their_optimiser_owns_it(algo: str, moves: bool, build: Build) -> None:
+    loop: Any = build(put(shared(algo, "agent"), {"algo.critic_update.value_coef": 0.0}))
+    data, encoder = loop.agent.advantages(loop.collect_rollout()), loop.addons[0].model.encoder
+    before = flat(encoder)
+    loop.agent.update_minibatch({name: value.flatten(0, 1) for name, value in data.items()})
+    assert torch.equal(before, flat(encoder)) != moves
 
 
 def test_moments_of_the_second_optimiser_are_those_of_adam_by_hand(build: Build) -> None:
@@ -261,3 +297,21 @@ def test_agents_that_cannot_share_an_encoder_refuse_it(algo: str, fault: str, bu
     with pytest.raises(ConfigError, match=fault) as refused:
         build(put(toy(algo), {"algo.representation": representation}))
     assert len(refused.value.faults) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trained_by", MODES)
+@pytest.mark.parametrize(
+    ("algo", "env", "steps", "least"), [("sac", "Pendulum", 8_000, -400.0), ("ppo", "CartPole", 50_000, 300.0)]
+)
+def test_agents_learn_with_an_autoencoder(
+    algo: str, env: str, steps: int, least: float, trained_by: str, tmp_path: Path
+) -> None:
+    model = "algo.representation.model"
+    words = [
+        f"algo={algo}", f"env={env}", "algo.representation=encoding", f"algo.representation.trained_by={trained_by}",
+        f"{model}.latent=16", f"{model}.network.hidden=[64]", f"{model}.decoder.hidden=[64]", "network.hidden=[64,64]",
+        f"total_steps={steps}", "trainer.eval_every=0", "trainer.eval_episodes=20", "logger=[console]",
+    ]  # fmt: skip
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_return"] >= least

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+import torch
 
+from rlrun.config.jobs import jobs
+from rlrun.errors import ConfigError
 from rlrun.formats.history import renamed_metrics, renamed_state, upgraded
 
 
@@ -147,3 +150,69 @@ def test_decoders_of_format_9_hold_no_loss_beside_their_network() -> None:
         "addons.0.decoders.obs.network.torso.stack.layers.0.weight": 1,
         "addons.1.decoders.reward.network.output.bias": 2,
     }
+
+
+FORMER = {
+    "name": "autoencoder", "latent": 4, "trained_by": "both", "hidden": [8], "learning_rate": 0.01, "epochs": 2,
+    "minibatch_size": 16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trained_by", "model"), [("own", "autoencoder"), ("both", "autoencoder"), ("agent", "network")]
+)
+def test_autoencoders_of_format_9_are_models_of_encodings(trained_by: str, model: str) -> None:
+    section = "algo.representation"
+    words = [f"{section}=encoding", f"{section}.model={model}", f"{section}.trained_by={trained_by}"]
+    words += [f"{section}.learning_rate=0.01", f"{section}.epochs=2", f"{section}.minibatch_size=16"]
+    words += [f"{section}.model.latent=4", f"{section}.model.network.hidden=[8]"]
+    if model == "autoencoder":
+        words.append(f"{section}.model.decoder.hidden=[8]")
+    typed: dict[str, Any] = jobs(["algo=sac", "env=Pendulum", *words])[0].values
+    algo = {"representation": FORMER | {"trained_by": trained_by}, "intrinsic": None}
+    values: dict[str, Any] = upgraded({"format": 9, "algo": algo})[0]
+    assert values["algo"]["representation"] == typed["algo"]["representation"]
+
+
+def test_autoencoders_of_format_9_whose_intrinsic_rewards_read_observations_are_refused() -> None:
+    algo = {"representation": FORMER | {"trained_by": "own"}, "intrinsic": {"name": "rnd"}}
+    with pytest.raises(ConfigError, match="commit d642a930 is the last that has it"):
+        upgraded({"format": 9, "algo": algo})
+    algo["representation"] = FORMER
+    assert upgraded({"format": 9, "algo": algo})[0]
+    truncated = {"representation": {"name": "autoencoder", "latent": 4}}
+    assert upgraded({"format": 9, "algo": truncated})[0] == {"algo": truncated}
+
+
+OF_ADDON = {
+    "addons.0.encoder.torso.stack.layers.0.weight": "addons.0.model.encoder.torso.stack.layers.0.weight",
+    "addons.0.encoder.output.weight": "addons.0.model.encoder.output.weight",
+    "addons.0.decoder.torso.stack.layers.0.bias": "addons.0.model.decoder.network.torso.stack.layers.0.bias",
+    "addons.0.decoder.output.weight": "addons.0.model.decoder.network.output.weight",
+}
+OF_AGENT = "agent.critic.torso.encoder.output.weight", "agent.critic.torso.torso.stack.layers.0.weight"
+
+
+def test_weights_of_autoencoders_of_format_9_move_and_their_moments_change_places() -> None:
+    sizes = zip(OF_ADDON, (3, 5, 2, 4), strict=True)
+    weights = {key: torch.full((size,), float(size)) for key, size in sizes}
+    streams = {"addons.0.shuffle._extra_state": {"state": 1}}
+    encoder, decoder = [*weights][:2], [*weights][2:]
+    moments = {f"addons.0.optim.{name}": torch.cat([weights[key] for key in [*decoder, *encoder]])
+               for name in ("exp_avg", "exp_avg_sq")}  # fmt: skip
+    old = weights | moments | streams | {OF_AGENT[1]: torch.ones(1)}
+    new: dict[str, Any] = renamed_state(dict(old), 9, "sac")
+    moved = OF_AGENT[1].replace("torso.torso", "torso")
+    assert new.keys() == {*OF_ADDON.values(), *moments, *streams, "addons.0.draws._extra_state", moved}
+    for moment in moments:
+        assert torch.equal(new[moment], torch.cat([weights[key] for key in [*encoder, *decoder]]))
+
+
+@pytest.mark.parametrize("names", [("addons.0.encoder_optim.exp_avg", "addons.0.optim.exp_avg"), ()])
+def test_encoders_of_format_9_that_an_agent_trains_move(names: tuple[str, ...]) -> None:
+    moved = OF_ADDON if names else dict([*OF_ADDON.items()][:2])
+    old = dict.fromkeys([*moved, *OF_AGENT, *names], 1)
+    new = dict.fromkeys([*moved.values(), OF_AGENT[0].replace("encoder.", "encoder.network."), OF_AGENT[1], *names], 1)
+    assert renamed_state(dict(old), 9, "sac") == new
+    predictive = {"addons.0.encoder.output.weight": 1, "addons.0.decoders.obs.network.output.weight": 1}
+    assert renamed_state(dict(predictive), 9, "sac") == predictive

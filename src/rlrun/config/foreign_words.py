@@ -445,6 +445,7 @@ PARTS = {
         "redq": "min with algo.critic.target_members=2",
         "tqc": "truncated",
     },
+    "algo.representation": {"autoencoder": "encoding with algo.representation.trained_by=both"},
 }
 
 

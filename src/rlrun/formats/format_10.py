@@ -4,6 +4,8 @@ The default number of updates of an iteration follows its minimums; it was one f
 an on-policy agent reads is in `critic_update`.
 """
 
+from rlrun.formats import format_10_autoencoder
+
 LOOP = "_extra_state"
 METRICS = "metrics._extra_state"
 TRAINER = "trainer._extra_state"
@@ -19,6 +21,7 @@ def regroup(values: dict[str, object]) -> None:
     loop = algo.get("loop")
     if isinstance(loop, dict) and loop.get("name") == "offpolicy_episodes" and "updates_per_iteration" in loop:
         loop["updates_per_iteration"] = loop["updates_per_iteration"] or "episodes"
+    format_10_autoencoder.regroup(algo)
     schedule = algo.get("schedule")
     _move_to_critic(algo, schedule)
     _add_to_ppo(algo)
@@ -50,7 +53,9 @@ def _move_to_critic(agent: object, schedule: object) -> None:
 
 
 def restate(state: dict[str, object]) -> None:
-    """Adds the updates and episodes up to which log rows are complete, and schedules over steps alone, in place."""
+    """Adds the updates and episodes up to which log rows are complete, and schedules over steps alone, in place.
+    Moves the state of autoencoders."""
+    format_10_autoencoder.restate(state)
     loop, metrics, trainer = (state.get(key) for key in (LOOP, METRICS, TRAINER))
     if not isinstance(loop, dict) or not isinstance(metrics, dict) or not isinstance(trainer, dict):
         return

@@ -5,46 +5,14 @@ from collections.abc import Callable
 from gymnasium import Space
 from torch import Tensor, nn
 
-from rlrun.networks.heads import Head
 from rlrun.types import Obs
 
 
 class Encoder(nn.Module):
-    """A network from observations to latent states of `space`, [batch, ...].
-
-    learns_from_agent: whether losses of the agent train it.
-    """
-
-    space: Space
-    learns_from_agent: bool
-
-    def before(self, torso: nn.Module, role: str | None) -> "Encoded":
-        """Returns the torso with this encoder before its first input.
-
-        The torso holds the encoder if the agent trains it, except for the actor's. So it belongs to the critic's
-        optimiser, and losses that another optimiser of the actor minimises do not train it (SAC-AE, arXiv 1910.01741).
-        """
-        if self.learns_from_agent and role != "actor":
-            return Encoded(self, torso)
-        return Encoded(Borrowed(self), torso)
-
-
-class HeadEncoder(Head, Encoder):
-    """A torso with a linear layer, whose latent states are vectors."""
-
-    def __init__(self, torso: nn.Module, space: Space, learns_from_agent: bool):
-        super().__init__(torso, space.shape[0])  # type: ignore[index]
-        self.space = space
-        self.learns_from_agent = learns_from_agent
-
-
-class ModelEncoder(Encoder):
     """The encoder of a model, which the agent trains. Copies, as for target networks, have a copy of the model.
 
-    network: holds all weights that `encode` reads.
+    network: holds all weights that `encode` reads. space: of the latent states.
     """
-
-    learns_from_agent = True
 
     def __init__(self, network: nn.Module, encode: Callable[[Obs], Tensor], space: Space):
         super().__init__()
@@ -52,6 +20,16 @@ class ModelEncoder(Encoder):
 
     def forward(self, obs: Obs) -> Tensor:
         return self.encode(obs)
+
+    def before(self, torso: nn.Module, role: str | None) -> "Encoded":
+        """Returns the torso with this encoder before its first input.
+
+        The torso holds the encoder, except for the actor's. So it belongs to the critic's optimiser, and losses that
+        another optimiser of the actor minimises do not train it (SAC-AE, arXiv 1910.01741).
+        """
+        if role == "actor":
+            return Encoded(Borrowed(self), torso)
+        return Encoded(self, torso)
 
 
 class Borrowed:

@@ -22,7 +22,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import masked_mean
 from rlrun.models.model import LearnedModel
 from rlrun.models.mutual_information import MutualInformation
-from rlrun.networks.encoded import ModelEncoder
+from rlrun.networks.encoded import Encoder
 from rlrun.networks.inputs import FlattenInputs
 from rlrun.settings import Part, PositiveFloat, PositiveInt, Scheduled, Size, config, register, registry
 from rlrun.spaces import unbounded
@@ -48,10 +48,10 @@ class Encoding(LatentState):
         self.obs_space = spec.obs
         self.model: LearnedModel = registry.build("model", cfg.model, spec.obs, path="algo.representation.model")
         self.check_training()
-        self.before_torsos: tuple[ModelEncoder, ...] = ()  # in a tuple, so that its weights get no further name
+        self.before_torsos: tuple[Encoder, ...] = ()  # in a tuple, so that its weights get no further name
         learned = [*self.model.parameters()]
         if cfg.trained_by != "own":
-            encoder = ModelEncoder(self.model.encoding_network, self.model.encode, self.model.latent)
+            encoder = Encoder(self.model.encoding_network, self.model.encode, self.model.latent)
             self.before_torsos = (encoder,)
             of_agent = set(encoder.parameters())
             learned = [param for param in learned if param not in of_agent]
@@ -65,8 +65,14 @@ class Encoding(LatentState):
         self.information: MutualInformation | None = None
         if cfg.information is not None:
             self.build_information(cfg.information, spec.obs)
-        self.shuffle = parts.stream("shuffle")
-        self.draws = parts.stream("draws")
+        if self.learns:
+            self.shuffle = parts.stream("shuffle")
+            self.draws = parts.stream("draws")
+
+    @property
+    def learns(self) -> bool:
+        """Whether anything has an optimiser of this add-on."""
+        return self.optim is not None or self.information is not None
 
     def check_training(self) -> None:
         """Raises ConfigError if the model does not learn from the chosen losses."""
@@ -98,7 +104,7 @@ class Encoding(LatentState):
         return self.model.latent
 
     @property
-    def encoder_of_agent(self) -> ModelEncoder | None:
+    def encoder_of_agent(self) -> Encoder | None:
         return next(iter(self.before_torsos), None)
 
     def attach_to(self, agent: Agent) -> None:
@@ -132,7 +138,7 @@ class Encoding(LatentState):
         return self.with_rows(batch, {"obs": batch["obs"], "weight": batch["weight"]})
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        if self.optim is None and self.information is None:
+        if not self.learns:
             return {}
         rows = {"obs": batch["obs"], "weight": batch["weight"]}
         if not self.before_torsos:

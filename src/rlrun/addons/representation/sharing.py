@@ -13,7 +13,7 @@ from rlrun.networks.encoded import Encoded, Encoder
 def check(agent: Agent, obs: Space, setting: str) -> None:
     """Raises ConfigError if the torsos of the agent cannot have an encoder before them.
 
-    obs: space that the encoder reads. setting: such as "algo.representation=autoencoder".
+    obs: space that the encoder reads. setting: such as "algo.representation.trained_by=agent".
     """
     faults = [f"{setting}: is not supported {why}" for why in _unsupported(agent, obs)]
     if faults:
