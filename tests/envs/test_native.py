@@ -186,9 +186,9 @@ def test_native_backend_refuses_other_spaces_than_the_single_environment(make, r
 @pytest.mark.parametrize(
     ("id", "backend", "possible"),
     [
-        ("rlrun/PointMass-v0", "sync", "torch"),
-        ("rlrun/PointMass-v0", "async", "torch"),
-        ("rlrun/PointMass-v0", "ray", "torch"),
+        ("rlrun/GridMaze-v0", "sync", "torch"),
+        ("rlrun/GridMaze-v0", "async", "torch"),
+        ("rlrun/GridMaze-v0", "ray", "torch"),
         ("rlrun/BernoulliBandit-v0", "async", "sync"),
     ],
 )

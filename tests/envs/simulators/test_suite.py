@@ -48,6 +48,10 @@ def set_table(env: Any, row: Row) -> None:
     env.state = int(row["state"])
 
 
+def set_point_mass(env: Any, row: Row) -> None:
+    env.state = row
+
+
 # id, arguments, how a single environment is set to a state
 SINGLE = [
     ("CartPole-v1", {}, set_cart_pole),
@@ -58,6 +62,8 @@ SINGLE = [
     ("rlrun/ProbeRecall-v0", {"length": 3}, set_recall),
     ("rlrun/KeyDoor-v0", {"size": 2}, set_table),
     ("rlrun/DynaMaze-v0", {}, set_table),
+    ("rlrun/PointMass-v0", {}, set_point_mass),
+    ("rlrun/PointMass-v0", {"pixels": 16}, set_point_mass),
 ]
 
 
@@ -95,10 +101,10 @@ def test_torch_transitions_equal_those_of_single_environments(id: str, kwargs: R
             assert step["terminated"][i].item() == terminated
             assert step["truncated"][i].item() == truncated
         ends += int(step["terminated"].sum())
-    assert ends > 0 or id == "Pendulum-v1"
+    assert ends > 0 or id in ("Pendulum-v1", "rlrun/PointMass-v0")
 
 
-@pytest.mark.parametrize(("id", "kwargs"), [row[:2] for row in SINGLE], ids=[row[0] for row in SINGLE])
+@pytest.mark.parametrize(("id", "kwargs"), [row[:2] for row in SINGLE if "pixels" not in row[1]], ids=str)
 def test_torch_episodes_begin_as_those_of_single_environments(id: str, kwargs: Row, make_env: Make) -> None:
     env, single = make_env(id, 300, backend="torch", kwargs=kwargs), make_env(id, 300, kwargs=kwargs)
     for one, other in zip(leaves(env.reset()), leaves(single.reset()), strict=True):
@@ -132,13 +138,23 @@ def test_point_mass_in_pixels_shows_place_velocity_and_goal() -> None:
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
 
 
+def test_point_mass_renders_what_an_agent_with_pixels_sees() -> None:
+    env = gym.make("rlrun/PointMass-v0", pixels=32, render_mode="rgb_array")
+    obs, _ = env.reset(seed=1)
+    image: Any = env.render()
+    assert image.shape == (256, 256, 3) and image.dtype == np.uint8
+    assert np.array_equal(image[::8, ::8].transpose(2, 0, 1), obs) and np.array_equal(
+        image[7::8, 7::8], image[::8, ::8]
+    )
+
+
 def test_point_mass_refuses_images_that_are_too_small() -> None:
     with pytest.raises(ValueError, match="pixels=8: must be at least 16"):
         TorchPointMass(3, pixels=8)
 
 
 def test_point_mass_is_a_double_integrator(make_env: Make) -> None:
-    env = make_env("rlrun/PointMass-v0", 4)
+    env = make_env("rlrun/PointMass-v0", 4, backend="torch")
     obs = env.reset()
     place, goal = obs[:, :2], obs[:, 4:]
     assert not obs[:, 2:4].any() and obs.abs().max() <= 1

@@ -120,7 +120,9 @@ def test_torch_env_of_the_page_trains_and_can_be_evaluated(tmp_path: Path, monke
     assert main(["eval", str(tmp_path / "run"), "episodes=2", "plugins=[./own_walk.py]"]) == 0
 
 
-@pytest.mark.parametrize(("env", "kind"), [("CartPole", VectorEnv), ("PointMass", Accelerated)])
+@pytest.mark.parametrize(
+    ("env", "kind"), [("CartPole", VectorEnv), ("PointMass", VectorEnv), ("GridMaze", Accelerated)]
+)
 def test_evaluation_uses_single_environments_where_they_exist(env: str, kind: type) -> None:
     config = run_config(jobs(["algo=ppo", f"env={env}", "preset=none", "env.backend=torch"])[0].values)
     made = eval_env(config, 0, "eval", 2, torch.device("cpu"))
@@ -155,12 +157,12 @@ def test_run_with_torch_envs_is_resumed_and_evaluated_from_the_command_line(tmp_
 def test_torch_env_without_images_is_not_filmed_or_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["algo=ppo", "env=PointMass", "preset=none", "env.num_envs=8", "algo.loop.rollout_steps=8"]
+    words = ["algo=ppo", "env=GridMaze", "preset=none", "env.num_envs=8", "algo.loop.rollout_steps=8"]
     words += ["algo.minibatch_size=64", "trainer.total_steps=64", "trainer.eval_episodes=0", "logger=[]"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
     capsys.readouterr()
     monkeypatch.setenv("DISPLAY", ":7")
-    line = "rlrun/PointMass-v0 has no such render mode; it draws no images, so it can be neither filmed nor shown\n"
+    line = "rlrun/GridMaze-v0 has no such render mode; it draws no images, so it can be neither filmed nor shown\n"
     for command, mode in ((["eval", "video=true"], "rgb_array"), (["watch"], "human")):
         assert main([command[0], str(tmp_path / "run"), *command[1:]]) == 2
         out, err = capsys.readouterr()

@@ -48,7 +48,10 @@ def _in_gymnasium(simulator: str, num_envs: int = 1, **arguments: object) -> gym
     return InGymnasium(entry_point(simulator)(num_envs=num_envs, **arguments))
 
 
-for _id in ("rlrun/GridMaze-v0", "rlrun/PointMass-v0"):  # these have no single environments
+for _id, _entry in (
+    ("rlrun/GridMaze-v0", None),  # it has no single environments
+    ("rlrun/PointMass-v0", f"{__name__}.point_mass:PointMass"),
+):
     if _id not in gymnasium.registry:
         _make = partial(_in_gymnasium, ENTRY_POINTS[_id])
-        gymnasium.register(_id, vector_entry_point=_make, max_episode_steps=100)
+        gymnasium.register(_id, _entry, vector_entry_point=_make, max_episode_steps=100)

@@ -1,4 +1,4 @@
-"""PointMass: push a mass in the plane to a goal and stop there. There are only environments in torch."""
+"""PointMass: push a mass in the plane to a goal and stop there."""
 
 import numpy as np
 import torch
@@ -48,9 +48,13 @@ class TorchPointMass(TorchEnv):
 
     def observe(self, state: State) -> Tensor:
         if self.pixels is not None:
-            after = state["place"] + state["velocity"]
-            return drawn(torch.stack([state["place"], after, state["goal"]], 1), self.pixels)
+            return self.drawn(state, self.pixels)
         return torch.cat([state["place"], state["velocity"], state["goal"]], -1)
+
+    def drawn(self, state: State, pixels: int) -> Tensor:
+        """Returns images [num_envs, 3, pixels, pixels] in bytes."""
+        after = state["place"] + state["velocity"]
+        return spots(torch.stack([state["place"], after, state["goal"]], 1), pixels)
 
     def infer(self, obs: Tensor) -> State:
         place, velocity, goal = obs.split(2, -1)
@@ -62,7 +66,7 @@ class TorchPointMass(TorchEnv):
         return -torch.linalg.vector_norm(state["place"] - state["goal"], dim=-1)
 
 
-def drawn(places: Tensor, pixels: int) -> Tensor:
+def spots(places: Tensor, pixels: int) -> Tensor:
     """Returns images [..., pixels, pixels] in bytes with a bright spot at each place (x, y) [..., 2].
 
     A spot is a Gaussian with a standard deviation of one pixel. Rows go from y = -2 to 2, columns from x = -2 to 2.
