@@ -27,7 +27,7 @@ VARIANTS = ("taac", "taac_l", "taac_q")
 GAMMA = 0.9
 PRIORITIZED = {
     "name": "prioritized", "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None,
-    "dtypes": {}, "alpha": 0.6, "beta": 0.4, "epsilon": 1e-3,
+    "dtypes": {}, "alpha": 0.6, "beta": 0.4, "divide_weights": True, "epsilon": 1e-3,
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_actor_critic_priorities_are_root_mean_squared_td_errors(algo: str, buil
 @pytest.mark.parametrize("algo", ["td3", "sac", "recurrent_sac"])
 def test_prioritized_replay_follows_the_errors_of_continuous_agents(algo: str, build: Build) -> None:
     """Without priorities from the agent, all stored transitions would keep the initial priority."""
-    prioritized = {"name": "prioritized", "alpha": 1.0, "beta": 0.4, "epsilon": 1e-5}
+    prioritized = {"name": "prioritized", "alpha": 1.0, "beta": 0.4, "divide_weights": True, "epsilon": 1e-5}
     section = toy(algo)["algo"]["buffer"] | prioritized
     loop: Any = train(build(toy(algo, **{"algo.buffer": section})), 8)
     first, last = loop.buffer.span

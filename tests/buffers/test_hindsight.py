@@ -27,7 +27,7 @@ GOALS = {"achieved_goal": GOAL, "desired_goal": GOAL}
 REWARDS: Any = {
     "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None, "dtypes": {},
 }  # fmt: skip
-PRIORITIES: Any = {"alpha": 1.0, "beta": 0.4, "epsilon": 1e-3}
+PRIORITIES: Any = {"alpha": 1.0, "beta": 0.4, "divide_weights": True, "epsilon": 1e-3}
 VALUES = 4
 
 

@@ -14,17 +14,21 @@ from rlrun.buffers.replay import Reading
 from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
 from rlrun.config.jobs import jobs
 from rlrun.envs.stepping.vector import VectorEnv
+from rlrun.settings import ScheduledValue
 from rlrun.types import Spec
 
 CPU = torch.device("cpu")
 Make = Callable[..., VectorEnv]
 
 
-def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0) -> Prioritized:
+def prioritized(
+    spec: Spec, capacity: int, alpha: Any = 1.0, beta: float = 1.0, divide_weights: bool = True
+) -> Prioritized:
     rewards: Any = {
         "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None, "dtypes": {},
     }  # fmt: skip
-    cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, epsilon=1e-6, **rewards)
+    of_draws = {"alpha": alpha, "beta": beta, "divide_weights": divide_weights}
+    cfg = Prioritized.Config(capacity=capacity, epsilon=1e-6, **of_draws, **rewards)
     return Prioritized(cfg, spec, Reading(0.9), 0, CPU)
 
 
@@ -110,22 +114,73 @@ def test_prioritized_replay_draws_by_latest_error_and_corrects_by_weights(make_e
     torch.testing.assert_close(batch["weight"], expected / expected.max(), rtol=1e-4, atol=1e-6)
 
 
+ERRORS = torch.logspace(-1, 1, 200, dtype=torch.float64)
+
+
+def with_errors(make_env: Make, **settings: Any) -> Prioritized:
+    """Returns a buffer of 200 rows with errors from 0.1 to 10."""
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 100})
+    buffer = prioritized(env.spec, 200, **settings)
+    fill(buffer, env, 100)
+    buffer.feedback(buffer.read(torch.arange(200)), ERRORS)
+    return buffer
+
+
+def p_value(buffer: Prioritized, power: float) -> float:
+    """Returns the p-value of the chi-square test that 100,000 draws are in proportion to a power of the errors."""
+    count = torch.bincount(buffer.sample(100_000)["index"], minlength=200)
+    expected = (ERRORS + 1e-6) ** power
+    return float(chisquare(count, 100_000 * expected / expected.sum()).pvalue)
+
+
 @pytest.mark.parametrize("alpha", [0.4, 0.7])
 def test_prioritized_replay_draws_by_powers_of_errors(alpha: float, make_env: Make) -> None:
-    """Chi-square test of 100,000 draws of 200 rows, with errors from 0.1 to 10."""
-    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 100})
-    buffer = prioritized(env.spec, 200, alpha)
-    fill(buffer, env, 100)
-    error = torch.logspace(-1, 1, 200, dtype=torch.float64)
-    buffer.feedback(buffer.read(torch.arange(200)), error)
-    count = torch.bincount(buffer.sample(100_000)["index"], minlength=200)
+    buffer = with_errors(make_env, alpha=alpha)
+    assert p_value(buffer, alpha) > 0.001
+    assert p_value(buffer, 1.0) < 1e-6
 
-    def p_value(power: float) -> float:
-        expected = (error + 1e-6) ** power
-        return float(chisquare(count, 100_000 * expected / expected.sum()).pvalue)
 
-    assert p_value(alpha) > 0.001
-    assert p_value(1.0) < 1e-6
+def test_stored_priorities_follow_a_schedule_of_alpha(make_env: Make) -> None:
+    alpha = torch.tensor(0.4, dtype=torch.float64)
+    buffer = with_errors(make_env, alpha=ScheduledValue(0.4, alpha))
+    assert p_value(buffer, 0.4) > 0.001
+    assert float(buffer.highest) == pytest.approx(10**0.4)
+    alpha.fill_(0.7)
+    assert p_value(buffer, 0.7) > 0.001
+    assert float(buffer.highest) == pytest.approx(10**0.7)
+    sums = [level.sum().item() for level in buffer.tree.levels]
+    assert sums == pytest.approx([((ERRORS + 1e-6) ** 0.7).sum().item()] * len(sums))
+    restored = with_errors(make_env, alpha=ScheduledValue(0.4, alpha))
+    restored.load_state_dict(buffer.state_dict())
+    assert torch.equal(restored.sample(50)["index"], buffer.sample(50)["index"])
+    alpha.fill_(0.705)
+    buffer.sample(1)
+    assert float(buffer.alpha) == 0.7, "smaller changes wait"
+    for end, kept in ((0.0, 0.01), (1.0, 1.0)):
+        alpha.fill_(end)
+        buffer.sample(1)
+        assert float(buffer.alpha) == kept
+    assert torch.allclose(buffer.tree.get(torch.arange(200)), ERRORS + 1e-6), "and nothing is lost"
+    buffer.feedback(buffer.read(torch.arange(1)), torch.tensor([16.0]))
+    assert float(buffer.highest) == pytest.approx(16.0, rel=1e-5)
+
+
+def test_priorities_with_an_unknown_exponent_stay_as_they_are(make_env: Make) -> None:
+    alpha = torch.tensor(0.4, dtype=torch.float64)
+    buffer = with_errors(make_env, alpha=ScheduledValue(0.4, alpha))
+    before = buffer.tree.get(torch.arange(200))
+    buffer.alpha.fill_(torch.nan)
+    alpha.fill_(0.7)
+    buffer.sample(1)
+    assert float(buffer.alpha) == 0.7 and torch.equal(buffer.tree.get(torch.arange(200)), before)
+
+
+def test_weights_that_are_not_divided_make_means_of_draws_unbiased(make_env: Make) -> None:
+    buffer = with_errors(make_env, alpha=0.6, divide_weights=False)
+    batch = buffer.sample(100_000)
+    weighted = batch["weight"] * ERRORS[batch["index"]]
+    assert abs(weighted.mean() - ERRORS.mean()) < 3 * weighted.std() / 100_000**0.5
+    assert batch["weight"].max() > 1
 
 
 def test_prioritized_replay_gives_new_rows_the_highest_priority(make_env: Make) -> None:

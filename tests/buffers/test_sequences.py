@@ -136,6 +136,8 @@ def test_fields_and_ends_of_episodes_are_read_at_any_position(rows: int) -> None
     places = data.field("obs.place", index.view(3, -1)).flatten(0, 1)
     modes = data.field("start.mode", index)
     left = data.steps_to_episode_end(index)
+    begins, finishes = data.episode_of(index)
+    assert data.span == (first, last)
     for place, number in enumerate(index.tolist()):
         row, env = divmod(number, ENVS)
         assert torch.equal(places[place], kept[row]["place"][env])
@@ -145,7 +147,13 @@ def test_fields_and_ends_of_episodes_are_read_at_any_position(rows: int) -> None
         while end < 59 and not ends[env] and kept[end + 1]["weight"][env]:
             end += 1
             ends = kept[end]["terminated"] | kept[end]["truncated"]
-        assert left[place] == end - row
+        assert left[place] == end - row and finishes[place] == end * ENVS + env
+        if not kept[row]["weight"][env]:
+            continue  # no step of any episode
+        begin = row
+        while begin * ENVS > first and not kept[begin - 1]["terminated"][env] | kept[begin - 1]["truncated"][env]:
+            begin -= 1
+        assert begins[place] == begin * ENVS + env
     with pytest.raises(KeyError, match=r"obs\.velocity"):
         data.field("obs.velocity", index)
 

@@ -17,6 +17,7 @@ FILES = {
     "trainer": [CONF / "trainer/_base.yaml"],
     "env": [CONF / "env/_base.yaml"],
     "algo.loop": sorted((CONF / "algo/loop").glob("*.yaml")),
+    "algo.buffer": sorted((CONF / "algo/buffer").glob("*.yaml")),
 }
 
 
@@ -61,4 +62,4 @@ def test_option_has_keys_and_tests_that_exist(row: list[str]) -> None:
 
 def test_options_are_those_of_alf_and_each_has_one_row() -> None:
     names = [row[0].strip("`") for row in ROWS]
-    assert len({*names}) == len(names) == 18
+    assert len({*names}) == len(names) == 22

@@ -31,6 +31,12 @@ def test_buffers_and_rollouts_of_format_9_store_floats_with_32_bits() -> None:
     assert values["algo"]["loop"]["dtypes"] == values["algo"]["buffer"]["dtypes"] == {"obs": "float32"}
 
 
+def test_importance_weights_of_format_9_are_divided_by_the_largest() -> None:
+    buffer = {"name": "prioritized", "beta": 0.4}
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"buffer": dict(buffer)}})[0]
+    assert values["algo"]["buffer"] == buffer | {"divide_weights": True}
+
+
 @pytest.mark.parametrize("loop", ["offpolicy", "hybrid"])
 def test_shards_of_format_9_exchange_steps_one_by_one(loop: str) -> None:
     values: dict[str, Any] = upgraded({"format": 9, "algo": {"loop": {"name": loop, "shards": 2}}})[0]
@@ -78,6 +84,15 @@ def test_state_of_format_9_gets_the_updates_and_episodes_of_its_last_row() -> No
     assert renamed_state(dict(new), 9, "sac") == new, "the change is applied once"
     weights: dict[str, object] = {"agent.weight": 1.0}
     assert renamed_state(dict(weights), 9, "sac") == weights
+
+
+@pytest.mark.parametrize("prefix", ["buffer.", "buffer.collected."])
+def test_priorities_of_format_9_have_an_unknown_exponent(prefix: str) -> None:
+    of_loop = {"_extra_state": {"updates": 4}, "metrics._extra_state": {"episodes": []}}
+    state = of_loop | {"trainer._extra_state": {"progress": {"settled": 9, "episodes": 2}}}
+    new: dict[str, Any] = renamed_state(state | {f"{prefix}highest": torch.ones(())}, 9, "prioritized_dqn")
+    assert torch.isnan(new[f"{prefix}alpha"]) and new[f"{prefix}highest"] == 1
+    assert "buffer.alpha" not in renamed_state(dict(state), 9, "dqn")
 
 
 def test_recurrent_networks_of_format_9_read_nothing_of_the_previous_step() -> None:

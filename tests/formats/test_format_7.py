@@ -19,7 +19,11 @@ def test_start_and_end_become_a_schedule() -> None:
     buffer = {"name": "prioritized", "beta": 0.4, "beta_final": 1.0}
     assert converted(search=search, buffer=buffer) == {
         "search": {"name": "puct", "temperature": {"name": "linear", "start": 1.0, "end": 0.25, "fraction": 1.0}},
-        "buffer": {"name": "prioritized", "beta": {"name": "linear", "start": 0.4, "end": 1.0, "fraction": 1.0}},
+        "buffer": {
+            "name": "prioritized",
+            "beta": {"name": "linear", "start": 0.4, "end": 1.0, "fraction": 1.0},
+            "divide_weights": True,  # since format 10
+        },
     }
 
 

@@ -41,7 +41,7 @@ def test_updates_keep_pace_with_the_steps_since_the_warm_up(
 @pytest.mark.parametrize(("algo", "is_told"), [("crossq", True), ("sac", False)])
 @pytest.mark.parametrize("kind", ["offpolicy", "hybrid"])
 def test_priorities_without_errors_are_announced_once(algo: str, kind: str, is_told: bool, build: Build) -> None:
-    buffer = {"name": "prioritized", "alpha": 0.6, "beta": 0.4, "epsilon": 1e-6}
+    buffer = {"name": "prioritized", "alpha": 0.6, "beta": 0.4, "divide_weights": True, "epsilon": 1e-6}
     changes = {f"algo.buffer.{key}": value for key, value in buffer.items()}
     if kind == "hybrid":
         pytest.importorskip("minari")

@@ -1,5 +1,6 @@
 """Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952), proportional variant."""
 
+import math
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from rlrun.functional.priorities import importance_weight, of_sequences, priorit
 from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, Scheduled, config, register
 from rlrun.types import Batch, Step
 
+ALPHA_STEP = 0.01
+
 
 @register("buffer", "prioritized")
 class Prioritized(Replay):
@@ -18,21 +21,34 @@ class Prioritized(Replay):
 
     New transitions get the highest priority so far. The `weight` of a sampled transition is multiplied by its
     importance weight, which corrects the bias of prioritised sampling fully when beta is 1.
+
+    With a schedule of alpha, stored priorities are raised to its new value whenever it has moved by ALPHA_STEP; they
+    stay at ALPHA_STEP or above, because priorities of alpha 0 are all 1.
     """
 
     @config
     class Config(Replay.Config):
         alpha: Scheduled[NonNegativeFloat]
         beta: Scheduled[Fraction]
+        divide_weights: bool
         epsilon: PositiveFloat
 
     needs_errors = True
     highest: Tensor  # the highest priority so far, 0-d
+    alpha: Tensor  # exponent of the stored priorities, 0-d
 
     def __init__(self, cfg: Config, *args: Any):
         super().__init__(cfg, *args)
         self.tree = SumTree(self.ring.capacity * self.spec.num_envs, self.device)
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
+        self.register_buffer("alpha", torch.tensor(self.present_alpha, dtype=torch.float64))
+
+    @property
+    def present_alpha(self) -> float:
+        """Alpha at this point of the run."""
+        if isinstance(self.cfg.alpha, Tensor):
+            return max(float(self.cfg.alpha), ALPHA_STEP)
+        return self.cfg.alpha
 
     def add(self, step: Step) -> None:
         """Stores one vector step. Once its successors are stored, its transitions have the highest priority so far."""
@@ -51,10 +67,13 @@ class Prioritized(Replay):
 
     def sample(self, size: int) -> Batch:
         """Returns a batch of transitions, drawn in proportion to their priorities with replacement."""
+        self.follow_alpha()
         uniform = self.stream.uniform(len(self.tree.levels), size)
         storage_index = self.tree.sample(uniform)
         probability = self.tree.get(storage_index) / self.tree.total
         correction = importance_weight(probability, len(self), float(self.cfg.beta))
+        if self.cfg.divide_weights:
+            correction = correction / correction.max()
         batch = self.drawn(self.flat_index(storage_index))
         batch["weight"] = batch["weight"] * correction.to(batch["weight"].dtype)
         return batch
@@ -67,9 +86,20 @@ class Prioritized(Replay):
             error = error.view(-1, batch_size)
             weight = batch["weight"].view(-1, batch_size)
             error = of_sequences(error, weight)
-        new_priority = priority(error, float(self.cfg.alpha), self.cfg.epsilon)
+        new_priority = priority(error, float(self.alpha), self.cfg.epsilon)
         self.tree.set(self.storage_index(batch["index"]), new_priority)
         self.highest.copy_(torch.maximum(self.highest, new_priority.max()))
+
+    def follow_alpha(self) -> None:
+        """Raises all priorities to the present value of alpha if it has moved by ALPHA_STEP."""
+        present, stored = self.present_alpha, float(self.alpha)
+        if math.isnan(stored):  # of a run before format 10, whose priorities have the alpha of their time
+            self.alpha.fill_(present)
+        elif abs(present - stored) >= ALPHA_STEP:
+            power = present / stored
+            self.tree.raise_to(power)
+            self.highest.pow_(power)
+            self.alpha.fill_(present)
 
     def clear(self) -> None:
         """Removes every transition."""

@@ -54,6 +54,14 @@ class SumTree(Module):
             sums = level.index_select(0, index).sum(1)
             above.view(-1).scatter_(0, index, sums)
 
+    def raise_to(self, power: float) -> None:
+        """Raises every priority to a power above 0."""
+        self.levels[-1].pow_(power)
+        levels_from_below = self.levels[:0:-1]
+        levels_above = self.levels[-2::-1]
+        for level, above in zip(levels_from_below, levels_above, strict=True):
+            above.view(-1)[: len(level)] = level.sum(1)
+
     def sample(self, uniform: Tensor) -> Tensor:
         """Returns leaf indices [n], drawn with uniform numbers [levels, n] from [0, 1).
 

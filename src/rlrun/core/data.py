@@ -53,3 +53,14 @@ class Data:
         """Returns how many further steps of the same episode are stored after each flat index [batch]."""
         steps: Tensor = self.buffer.steps_to_episode_end(flat_index)
         return steps
+
+    def episode_of(self, flat_index: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the flat indices of the first and the last stored step of the episode of each flat index [batch]."""
+        first, last = self.buffer.episode_of(flat_index)
+        return first, last
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The flat index of the oldest transition that can be sampled, and the one after the newest."""
+        first, last = self.buffer.span
+        return first, last

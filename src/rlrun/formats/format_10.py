@@ -4,6 +4,8 @@ The default number of updates of an iteration follows its minimums; it was one f
 an on-policy agent reads is in `critic_update`.
 """
 
+import math
+
 from rlrun.formats import format_10_autoencoder
 
 LOOP = "_extra_state"
@@ -53,9 +55,12 @@ def _move_to_critic(agent: object, schedule: object) -> None:
 
 
 def restate(state: dict[str, object]) -> None:
-    """Adds the updates and episodes up to which log rows are complete, and schedules over steps alone, in place.
-    Moves the state of autoencoders."""
+    """Adds the updates and episodes up to which log rows are complete, schedules over steps alone, and the exponent of
+    priorities, which is unknown, in place. Moves the state of autoencoders."""
     format_10_autoencoder.restate(state)
+    for name in [*state]:
+        if name.endswith((".buffer.highest", ".collected.highest")) or name == "buffer.highest":
+            state[f"{name.removesuffix('highest')}alpha"] = state[name] * math.nan  # type: ignore[operator]
     loop, metrics, trainer = (state.get(key) for key in (LOOP, METRICS, TRAINER))
     if not isinstance(loop, dict) or not isinstance(metrics, dict) or not isinstance(trainer, dict):
         return

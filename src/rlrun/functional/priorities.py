@@ -19,12 +19,11 @@ def importance_weight(
     size: int,
     beta: float,
 ) -> Tensor:
-    """Returns importance weights (size * probability)^-beta, divided by their maximum (sec. 3.4); [batch].
+    """Returns importance weights (size * probability)^-beta (sec. 3.4), [batch].
 
     probability [batch]: the probability with which each row was drawn. size: number of rows in the buffer.
     """
-    weight = (size * probability) ** -beta
-    return weight / weight.max()
+    return (size * probability) ** -beta
 
 
 def of_sequences(error: Tensor, weight: Tensor) -> Tensor:
