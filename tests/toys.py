@@ -33,7 +33,17 @@ from rlrun.run.assemble import build_loop
 Values = dict[str, Any]
 NO_RAY = RayEnvConfig(address="auto", workers=None, cpus=1.0)
 NOT_NORMALIZED = NormalizeConfig(
-    kind="none", clip_obs=None, clip_reward=None, reward_by="returns", epsilon=1e-8, gamma=None
+    kind="none",
+    clip_obs=None,
+    clip_reward=None,
+    reward_by="returns",
+    epsilon=1e-8,
+    gamma=None,
+    statistics={"name": "all"},
+    fields=[],
+    zero_mean=True,
+    update_on="rollout",
+    max_updates=None,
 )
 equal = testing.equal
 

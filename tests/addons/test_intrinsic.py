@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
 from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus
+from rlrun.addons.rewards.intrinsic.inputs import IntrinsicInputs
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
-from rlrun.addons.rewards.intrinsic.rnd import RndInputs
 from rlrun.addons.rewards.total import RewardSum
 from rlrun.agents.policy.columns import columns, combined
 from rlrun.core.loop import Loop
@@ -35,7 +35,7 @@ class Scaled(Intrinsic):
     """A model whose raw reward is a factor times the next observation, which is a number."""
 
     def __init__(self, factor: float, **changes: Any):
-        values = toy("ppo_rnd")["algo"]["intrinsic"] | changes
+        values = toy("ppo_rnd")["algo"]["intrinsic"] | {"obs_statistics": {"name": "none"}} | changes
         super().__init__(SimpleNamespace(**values), SPEC, Parts(0, torch.device("cpu"), {}, SPEC, "intrinsic"))
         self.factor = factor
 
@@ -154,7 +154,7 @@ def test_icm_features_ignore_what_no_action_changes() -> None:
 
 def test_rnd_view_standardises_the_newest_frame() -> None:
     space = Box(0, 255, (4, 36, 36), np.uint8)
-    view = RndInputs(space, frame_stack=4, clip=5.0)
+    view = IntrinsicInputs(space, 4, 5.0, {"name": "all"})
     assert view.space.shape == (1, 36, 36)
     obs = torch.randint(256, (5, 2, 4, 36, 36), dtype=torch.uint8)
     view.add(obs, torch.ones(5, 2))
@@ -165,7 +165,7 @@ def test_rnd_view_standardises_the_newest_frame() -> None:
 
 def test_rnd_view_keeps_the_newest_of_stacked_colour_images() -> None:
     space = Box(0, 255, (4, 36, 40, 3), np.uint8)  # [frames, height, width, channels]
-    view = RndInputs(space, frame_stack=4, clip=5.0)
+    view = IntrinsicInputs(space, 4, 5.0, {"name": "all"})
     obs = torch.randint(256, (5, 2, 4, 36, 40, 3), dtype=torch.uint8)
     view.add(obs, torch.ones(5, 2))
     assert view(obs).shape == (5, 2, *view.space.shape) == (5, 2, 1, 36, 40, 3)
@@ -174,7 +174,7 @@ def test_rnd_view_keeps_the_newest_of_stacked_colour_images() -> None:
 
 def test_rnd_view_standardises_entries_of_a_dict() -> None:
     space = Dict({"obs": Box(-np.inf, np.inf, (3,), np.float32), "goal": Discrete(4), "action_mask": Box(0, 1, (2,))})
-    view = RndInputs(space, frame_stack=1, clip=5.0)
+    view = IntrinsicInputs(space, 1, 5.0, {"name": "all"})
     obs = {"obs": 3 + torch.randn(5, 2, 3), "goal": torch.zeros(5, 2), "action_mask": torch.ones(5, 2, 2)}
     view.add(obs, torch.ones(5, 2))
     seen = view(obs)
@@ -185,6 +185,39 @@ def test_rnd_view_standardises_entries_of_a_dict() -> None:
 
 def test_reward_sum_can_leave_out_the_environments_reward() -> None:
     assert not RewardSum([], 0.0).relabel(rollout())["reward"].any()
+
+
+@pytest.mark.parametrize("name", ["icm", "rnd"])
+def test_observations_of_intrinsic_rewards_are_standardised_by_option(name: str) -> None:
+    batch = rollout(50, 4)
+    batch["next_obs"] = 7 + 3 * batch["next_obs"]
+    for part in ("none", "all"):
+        model = model_of(name, obs_statistics={"name": part})
+        SeparateBonus(model).relabel(batch)
+        seen = model.preprocess(batch)["next_obs"]
+        assert torch.equal(seen, batch["next_obs"]) == (part == "none")
+    torch.testing.assert_close(seen.mean((0, 1)), torch.zeros(3), atol=1e-5, rtol=0)
+    assert seen.abs().max() <= 5.0
+    if name == "icm":
+        mean, std = batch["next_obs"].mean((0, 1)), batch["next_obs"].std((0, 1), correction=0)
+        torch.testing.assert_close(model.preprocess(batch)["obs"], ((batch["obs"] - mean) / std).clamp(-5, 5))
+
+
+def test_rnd_without_statistics_gets_the_newest_frame_as_it_is() -> None:
+    view = IntrinsicInputs(Box(0, 255, (4, 36, 36), np.uint8), 4, 5.0, {"name": "none"})
+    obs = torch.randint(256, (5, 4, 36, 36), dtype=torch.uint8)
+    assert torch.equal(view(obs), obs[:, 3:])
+
+
+def test_scale_of_intrinsic_rewards_has_the_chosen_statistics() -> None:
+    for part, count in (({"name": "none"}, 0), ({"name": "ema", "rate": 0.5}, 1), ({"name": "window", "size": 4}, 12)):
+        model = Scaled(1.0, statistics=part)
+        batch = rollout()
+        batch["next_obs"] = batch["next_obs"][..., 0]
+        raw = batch["next_obs"]
+        bonus = SeparateBonus(model).relabel(batch)["reward"][..., 1]
+        assert model.statistics.live.count == count
+        assert torch.equal(bonus, raw) == (part["name"] == "none")
 
 
 def test_rnd_target_network_is_constant() -> None:

@@ -1,18 +1,20 @@
 """Normalisation of observations and rewards: statistics, scaling, and evaluation without changes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from toys import equal, toy, train
+from toys import NOT_NORMALIZED, equal, toy, train
 
 from rlrun.addons.normalise import normalisers
 from rlrun.core.loop import Loop
 from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
+from rlrun.testing import check_resuming
 from rlrun.types import Context, Spec, Step
 
 SPEC = Spec(spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2), 3)
@@ -26,10 +28,7 @@ def rewarded(reward: torch.Tensor, done: torch.Tensor | None = None) -> Step:
 
 
 def settings(kind: str, **changes: Any) -> NormalizeConfig:
-    return NormalizeConfig(
-        **{"kind": kind, "clip_obs": 10.0, "clip_reward": 10.0, "reward_by": "returns", "epsilon": 1e-8}
-        | {"gamma": None, **changes}
-    )
+    return replace(NOT_NORMALIZED, **{"kind": kind, "clip_obs": 10.0, "clip_reward": 10.0, **changes})
 
 
 def of_observations(spec: Spec = SPEC, **changes: Any) -> Any:
@@ -205,3 +204,147 @@ def test_normalisation_state_restores_statistics_and_running_returns() -> None:
             one.update({}, CONTEXT)
         out, copied = addon.relabel(batch), other.relabel(batch)
         assert all(torch.equal(out[key], copied[key]) for key in batch)
+
+
+@pytest.mark.parametrize(("name", "algo"), [("adaptive", "ppo"), ("ema", "sac"), ("window", "sac")])
+def test_runs_with_other_statistics_resume_exactly(name: str, algo: str, build: Callable[..., Loop]) -> None:
+    part = {"adaptive": {"speed": 4.0}, "ema": {"rate": 0.1}, "window": {"size": 9}}[name] | {"name": name}
+    words = {"env.normalize.kind": "both", "env.normalize.statistics": part, "env.normalize.max_updates": 3}
+    if algo == "sac":
+        words |= {"env.normalize.reward_by": "rewards", "env.normalize.update_on": "replay", "algo.n_step": 1}
+    values = toy(algo, **words)
+    loop: Any = train(build(values), 2)
+    observations, rewards = loop.addons
+    assert observations.statistics.live.count > 0 and rewards.updates == 2
+    check_resuming(loop, build(values))
+
+
+def test_statistics_of_rewards_stay_as_they_are_after_max_updates() -> None:
+    addon = of_rewards(0.9, max_updates=2)
+    states = []
+    for reward in torch.randn(4, 3):
+        addon.on_step(rewarded(reward))
+        addon.update({}, CONTEXT)
+        states.append(addon.statistics.live.var.item())
+    assert states[0] != states[1] == states[2] == states[3]
+
+
+@pytest.mark.parametrize("zero_mean", [True, False])
+def test_means_are_subtracted_by_option(zero_mean: bool) -> None:
+    rows = torch.tensor([[1.0, 5.0], [3.0, 9.0]])
+    observations = of_observations(zero_mean=zero_mean, epsilon=1e-12)
+    observations.on_step({"following": rows})
+    observations.update({}, CONTEXT)
+    subtracted = torch.tensor([2.0, 7.0]) if zero_mean else torch.zeros(2)
+    expected = (rows - subtracted) / torch.tensor([1.0, 2.0])
+    torch.testing.assert_close(observations.see(rows, {}, True)[0], expected)
+    rewards = of_rewards(0.9, zero_mean=zero_mean, reward_by="rewards", epsilon=1e-12)
+    rewards.on_step(rewarded(torch.tensor([1.0, 2.0, 3.0])))
+    batch = {"reward": torch.tensor([4.0]), "n_steps": torch.tensor([2.0]), "weight": torch.ones(1)}
+    mean = 2.0 * (1 + 0.9) if zero_mean else 0.0
+    assert rewards.relabel(batch)["reward"].item() == pytest.approx((4 - mean) / (2 / 3) ** 0.5, rel=1e-5)
+
+
+NESTED = spaces.Dict(
+    arm=spaces.Dict(angles=spaces.Box(-9, 9, (2,), np.float32)),
+    goal=spaces.Box(-9, 9, (1,), np.float32),
+    image=spaces.Box(0, 255, (20, 20, 3), np.uint8),
+)
+
+
+def test_only_the_named_fields_are_normalised() -> None:
+    addon = of_observations(Spec(NESTED, spaces.Discrete(2), 2), fields=["arm.angles"])
+    obs = {"arm": {"angles": torch.randn(2, 2)}, "goal": torch.randn(2, 1), "image": torch.zeros(2, 20, 20, 3)}
+    addon.on_step({"following": obs})
+    addon.update({}, CONTEXT)
+    seen = addon.see(obs, {}, True)[0]
+    assert seen["goal"] is obs["goal"] and not torch.equal(seen["arm"]["angles"], obs["arm"]["angles"])
+
+
+@pytest.mark.parametrize(
+    ("obs", "changes", "line"),
+    [
+        (NESTED, {"fields": ["goal", "image"]}, r"fields=.*: must be among arm\.angles, goal, the vectors of floats$"),
+        (SPEC.obs, {"fields": ["obs"]}, r"fields=.*: names entries of a Dict, but observations are a Box; set \[\]$"),
+        (SPEC.obs, {"update_on": "pretrain"}, "update_on=pretrain: algo.loop has no such phase; choose rollout or rep"),
+        (
+            SPEC.obs,
+            {"kind": "both", "update_on": "replay"},
+            "update_on=replay: batches hold no returns of whole episodes; set env.normalize.reward_by=rewards$",
+        ),
+        (
+            SPEC.obs,
+            {"kind": "both", "update_on": "replay", "reward_by": "rewards"},
+            "update_on=replay: with algo.n_step=3, batches hold sums of rewards, not single ones; set .*=rollout$",
+        ),
+    ],
+)
+def test_normalisation_without_rows_is_refused_in_one_line(obs: Any, changes: dict[str, Any], line: str) -> None:
+    cfg = replace(settings("obs"), **changes)
+    with pytest.raises(ConfigError, match=r"^env\.normalize\." + line):
+        normalisers(cfg, Spec(obs, spaces.Discrete(2), 3), 0.9, 3, ("rollout", "replay"))
+
+
+def test_only_the_chosen_phase_changes_statistics(build: Callable[..., Loop]) -> None:
+    """The phases are the steps, the batches of the offline updates, and the batches of the updates after them."""
+    changed = {}
+    for phase in ("rollout", "pretrain", "replay"):
+        words = {"env.normalize.kind": "both", "env.normalize.reward_by": "rewards", "env.normalize.update_on": phase}
+        loop: Any = build(toy("sac_from_data", **words, **{"algo.loop.online_after": 2, "algo.n_step": 1}))
+        changed[phase] = [counts(loop)]
+        for updates in (2, 4):
+            train(loop, updates)
+            changed[phase].append(counts(loop))
+            if updates == 2:
+                assert loop.steps == loop.updates == 2, "offline"
+    for phase, (begun, offline, online) in changed.items():
+        for before, after, later in zip(begun, offline, online, strict=True):
+            assert (after > before) == (phase == "pretrain")
+            assert (later > after) == (phase in ("rollout", "replay"))
+
+
+def counts(loop: Loop) -> list[float]:
+    """Returns the number of rows in the statistics of each normaliser, pending ones too."""
+    found: list[Any] = list(loop.addons)
+    return [float(addon.statistics.live.count + addon.statistics.pending.count) for addon in found]
+
+
+def test_batches_of_replay_update_statistics_before_they_are_relabelled() -> None:
+    addons = normalisers(
+        settings("both", update_on="replay", reward_by="rewards"), SPEC, 0.9, phases=("rollout", "replay")
+    )
+    obs, reward = torch.randn(2, 4, 2), torch.randn(2, 4)
+    mask = torch.tensor([[1.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]])
+    sequences = {"obs": obs, "reward": reward, "weight": torch.ones(4), "mask": mask}
+    transitions = {"obs": obs[0], "reward": reward[0], "weight": mask[0]}
+    observations: Any = addons[0]
+    rewards: Any = addons[1]
+    for addon in addons:
+        addon.on_step(rewarded(reward[0, :3]) | {"following": obs[0, :3]})
+        addon.on_batch(sequences, "pretrain")
+        addon.on_batch(sequences, "replay")
+        addon.on_batch(transitions, "replay")
+    assert observations.statistics.live.count == 0, "they are published after the update"
+    assert torch.equal(observations.see(obs[0], {}, True)[0], obs[0])
+    rows = torch.cat([reward[mask > 0], reward[0][mask[0] > 0]]).double()
+    mean, var = rewards.statistics.available()
+    torch.testing.assert_close((mean, var), (rows.mean(), rows.var(correction=0)))
+    for addon in addons:
+        addon.update({}, CONTEXT)
+    torch.testing.assert_close(
+        observations.statistics.live.mean, torch.cat([obs[mask > 0], obs[0][mask[0] > 0]]).double().mean(0)
+    )
+
+
+def test_the_mean_of_rewards_is_reported_once_where_episodes_terminate(caplog: pytest.LogCaptureFixture) -> None:
+    for changes, expected in (({}, 1), ({"zero_mean": False}, 0)):
+        addon = of_rewards(0.9, reward_by="rewards", **changes)
+        caplog.clear()
+        for done in (False, True, True):
+            addon.on_step(rewarded(torch.ones(3), torch.tensor([False, done, False])))
+            addon.update({}, CONTEXT)
+            assert len(caplog.messages) == expected * done
+    addon = of_rewards(0.9, reward_by="rewards")
+    addon.on_step(rewarded(torch.ones(3)) | {"truncated": torch.ones(3, dtype=torch.bool)})
+    addon.update({}, CONTEXT)
+    assert not caplog.messages, "a truncated episode is bootstrapped"

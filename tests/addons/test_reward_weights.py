@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
+from toys import NOT_NORMALIZED
 
 from rlrun.addons.rewards import reward_weight_addons
 from rlrun.addons.rewards.normalise import NormaliseRewards
@@ -179,8 +180,8 @@ def test_reward_weights_are_refused_for_scalar_rewards() -> None:
 
 def test_reward_normalisation_scales_each_component() -> None:
     both, alone = (
-        NormaliseRewards(SPEC, 0.9, 10.0, 1e-8),
-        [NormaliseRewards(Spec(BOX, BOX, 2), 0.9, 10.0, 1e-8) for _ in range(2)],
+        NormaliseRewards(SPEC, 0.9, NOT_NORMALIZED),
+        [NormaliseRewards(Spec(BOX, BOX, 2), 0.9, NOT_NORMALIZED) for _ in range(2)],
     )
     rewards, done = torch.randn(40, 2, 2) * torch.tensor([5.0, 0.1]), torch.rand(40, 2) < 0.1
     no = torch.zeros(2, dtype=torch.bool)

@@ -48,7 +48,7 @@ GOALS = {"name": "rewarded", "num_goals": 3}
 BONUS = {
     "name": "constant", "value": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
     "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
-    "minibatch_size": None,
+    "minibatch_size": None, "statistics": {"name": "all"}, "obs_statistics": {"name": "none"}, "obs_clip": 5.0,
 }  # fmt: skip
 
 

@@ -1,18 +1,20 @@
 """The base of on-policy agents: gradients, advantages, critics and masked steps."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from toys import equal, optims, put, toy, train, weights
 
-from rlrun.agents.policy.critic_updates import BLOCK, NoCritic
+from rlrun.agents.policy.critic_updates import BLOCK, CriticUpdate, NoCritic
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim, RMSprop
 from rlrun.errors import ConfigError
 from rlrun.indexed import dense
+from rlrun.settings import registry
 from rlrun.tensors import flat
 from rlrun.types import Batch
 
@@ -272,6 +274,35 @@ def test_critic_gradient_is_limited_beyond_huber_delta(name: str, build: Build) 
     loss = critic.loss({"obs": value, "value": zero, "return": zero, "weight": torch.ones(4)})
     (gradient,) = torch.autograd.grad(loss, value)
     assert (4 * gradient).tolist() == [-2.0, -1.5, 1.5, 2.0]
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_critic_loss_is_in_units_of_the_standard_deviation_of_returns_by_option(columns: int) -> None:
+    settings = registry.lookup("critic_update", "joint").Config
+    critics: list[Any] = []
+    for normalize in (False, True):
+        cfg = settings(value_coef=1.0, clip_value=None, huber_delta=None, normalize_target=normalize)
+        parts: Any = SimpleNamespace(spec=SimpleNamespace(reward_dim=columns, own_rewards=columns))
+        critics.append(CriticUpdate(cfg, None, parts))
+        critics[-1].network = torch.nn.Identity()
+    shape = (3, columns) if columns > 1 else (3,)
+    returns = torch.tensor([[1.0, 10.0], [5.0, 30.0], [800.0, 800.0]])[:, :columns].view(shape)
+    value = torch.randn(shape, requires_grad=True)
+    batch = {"obs": value, "value": torch.zeros(shape), "return": returns, "weight": torch.tensor([1.0, 1.0, 0.0])}
+    gradients = []
+    for critic in critics:
+        critic.observe(batch)
+        gradients.append(torch.autograd.grad(critic.loss(batch), value)[0])
+    var = torch.tensor([4.0, 100.0])[:columns]
+    torch.testing.assert_close(gradients[1], gradients[0] / (var if columns > 1 else var[0]))
+    assert critics[1].loss(batch | {"obs": returns}) == 0, "the same minimum"
+
+
+@pytest.mark.parametrize("name", ["joint", "phasic"])
+def test_returns_of_every_rollout_enter_the_scale_of_the_critic_once(name: str, build: Build) -> None:
+    word = {"algo.critic_update.normalize_target": True}
+    loop: Any = train(build(toy({"joint": "a2c", "phasic": "ppg"}[name], **word)), 2)
+    assert loop.agent.critic.moments.count == loop.steps
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -9,6 +9,7 @@ import torch
 from toys import put, toy, train
 
 from rlrun.agents.critics.ensemble import Ensemble
+from rlrun.agents.critics.reward_columns import RewardColumns
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
@@ -21,8 +22,9 @@ Build = Callable[..., Loop]
 REWARD, DISCOUNT = torch.tensor([1.0, 1.0]), torch.tensor([0.5, 0.0])  # the second row terminates
 CRITICS = ("min", "mean", "rescaled", "hl_gauss", "categorical", "quantile", "truncated")
 SIZES: dict[str, dict[str, Any]] = {
-    "mean": {"huber_delta": 1.0},
-    "rescaled": {"huber_delta": None},
+    "min": {"normalize_target": False},
+    "mean": {"huber_delta": 1.0, "normalize_target": False},
+    "rescaled": {"huber_delta": None, "normalize_target": False},
     "hl_gauss": {"num_atoms": 40, "v_min": -2.0, "v_max": 2.0, "sigma": 0.75},
     "categorical": {"num_atoms": 3, "v_min": 0.0, "v_max": 2.0},
     "quantile": {"num_quantiles": 2, "huber_delta": 1.0, "sum_over_quantiles": True, "minimum_of": "quantiles"},
@@ -74,6 +76,41 @@ def test_quantile_critics_have_the_loss_of_their_settings(name: str, sum_over_qu
     z, target = torch.randn(2, 5, 4), torch.randn(5, 6)
     loss, priority = critics.loss(z, target)
     assert torch.equal(loss, quantile_huber(z, target, 0.5, sum_over_quantiles)) and torch.equal(priority, loss)
+
+
+def test_normalised_targets_divide_the_loss_alone() -> None:
+    z = torch.tensor([[4.0, 0.5, 7.0], [2.0, 1.0, 7.0]], requires_grad=True)
+    target, weight = torch.tensor([1.0, 5.0, 900.0]), torch.tensor([1.0, 0.5, 0.0])
+    plain, normalised = ensemble("min"), ensemble("min", normalize_target=True)
+    with torch.no_grad():
+        normalised.losses(torch.zeros(2, 1), torch.tensor([3.0]), torch.ones(1))  # of an earlier batch
+    found = [critics.regress(z, target, weight) for critics in (plain, normalised)]
+    gradients = [torch.autograd.grad(loss, z)[0] for loss, _, _ in found]
+    var = torch.tensor([3.0, 1.0, 5.0]).var(correction=0)
+    torch.testing.assert_close(gradients[1], gradients[0] / var)
+    torch.testing.assert_close(found[1][2], found[0][2], msg="priorities are in the unit of returns")
+    assert found[1][1]["loss/q"] == found[0][1]["loss/q"]
+    assert normalised.regress(target.expand(2, 3), target, weight)[0] == 0, "the same minimum"
+
+    huber = ensemble("mean", normalize_target=True, huber_delta=0.5)
+    losses, errors = huber.losses(torch.tensor([[5.0, 2.0]]), torch.tensor([1.0, 5.0]), torch.ones(2))
+    assert losses.tolist() == [pytest.approx([0.5 * (4 / 2 - 0.25), 0.5 * (3 / 2 - 0.25)])]
+    assert errors.tolist() == [[4.0, -3.0]]
+
+
+def test_every_reward_column_has_a_scale_of_its_own() -> None:
+    columns = RewardColumns(ensemble("min", normalize_target=True), 2, entropy=True)
+    target = torch.tensor([[1.0, 10.0, 0.0], [3.0, 50.0, 4.0]])
+    losses, _ = columns.losses(target + 2, target, torch.ones(2))
+    assert losses[0].tolist() == pytest.approx([2.0, 2 / 400, 2 / 4])
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac", "crossq"])
+def test_agents_learn_with_normalised_targets(algo: str, build: Build) -> None:
+    values = toy(algo)
+    values["algo"]["critic"] = {"name": "min", "members": 2, "target_members": None, "normalize_target": True}
+    loop: Any = train(build(values), 2)
+    assert loop.agent.ensemble.moments.count == 2 * values["algo"]["loop"]["batch_size"]
 
 
 def test_rescaled_critics_squash_the_target() -> None:

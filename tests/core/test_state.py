@@ -11,7 +11,6 @@ from rlrun.core.state import (
     Optim,
     RMSprop,
     RunningMoments,
-    Statistics,
     Target,
     set_parameters,
     step_together,
@@ -229,15 +228,6 @@ def test_running_moments_take_merges_and_empties_another() -> None:
     before = {name: value.clone() for name, value in live.state_dict().items()}
     live.take(pending)
     assert all(torch.equal(value, before[name]) for name, value in live.state_dict().items()), "the other was empty"
-
-
-def test_statistics_are_those_of_live_rows_or_before_these_of_pending_ones() -> None:
-    statistics = Statistics((1,))
-    statistics.add(torch.tensor([[1.0], [3.0]]))
-    assert [value.item() for value in statistics.available()] == [2.0, 1.0]
-    statistics.publish()
-    statistics.add(torch.tensor([[100.0]]))
-    assert [value.item() for value in statistics.available()] == [2.0, 1.0]
 
 
 def test_set_parameters_leaves_parameters_with_their_optimiser() -> None:

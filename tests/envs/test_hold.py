@@ -1,6 +1,7 @@
 """Held actions: the wrapper, the discount of its steps in replay and rollouts, and normalised rewards."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from toys import equal, put, small, train
+from toys import NOT_NORMALIZED, equal, put, small, train
 
 from rlrun.addons.representation.predictive import Predictive
 from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
@@ -213,7 +214,7 @@ def test_held_actions_report_frames_and_plain_environments_have_no_column(make: 
 
 def test_normalised_returns_of_held_actions_decay_by_the_steps_of_the_environment() -> None:
     env, steps, _ = steps_of(*ENDS)
-    addon = NormaliseRewards(env.spec, GAMMA, None, 0.0)
+    addon = NormaliseRewards(env.spec, GAMMA, NOT_NORMALIZED)
     step = steps[0]
     addon.returns.fill_(2.0)
     addon.on_step(step)
@@ -222,7 +223,7 @@ def test_normalised_returns_of_held_actions_decay_by_the_steps_of_the_environmen
 
 def test_standardised_rewards_of_held_actions_lose_a_geometric_sum_of_means() -> None:
     env, steps, _ = steps_of(*ENDS)
-    addon = StandardiseRewards(env.spec, GAMMA, 2.0, 0.0)
+    addon = StandardiseRewards(env.spec, GAMMA, replace(NOT_NORMALIZED, clip_reward=2.0))
     for step in steps:
         addon.on_step(step)
     drawn = torch.stack([step["drawn_reward"] for step in steps]).flatten()

@@ -120,7 +120,10 @@ TO_0 = {"linear": {"end": 0.0}}
 def test_settings_of_the_critic_of_format_9_move_to_its_section(name: str) -> None:
     """Without a critic, they had no effect."""
     has_critic = name != "none"
-    section, of_critic = {"name": name, "huber_delta": None} | CRITIC, {"critic_update.value_coef": TO_0}
+    section, of_critic = (
+        {"name": name, "huber_delta": None, "normalize_target": False} | CRITIC,
+        {"critic_update.value_coef": TO_0},
+    )
     if not has_critic:
         section, of_critic = {"name": name}, {}
     agent: dict[str, Any] = {"critic_update": {"name": name}, "gamma": 0.9} | CRITIC
@@ -231,3 +234,26 @@ def test_encoders_of_format_9_that_an_agent_trains_move(names: tuple[str, ...]) 
     assert renamed_state(dict(old), 9, "sac") == new
     predictive = {"addons.0.encoder.output.weight": 1, "addons.0.decoders.obs.network.output.weight": 1}
     assert renamed_state(dict(predictive), 9, "sac") == predictive
+
+
+def test_statistics_of_format_9_are_of_all_rows() -> None:
+    old: dict[str, Any] = {"kind": "obs", "reward_by": "returns"}
+    values: dict[str, Any] = upgraded({"format": 9, "env": {"normalize": old}})[0]
+    new = {"statistics": {"name": "all"}, "fields": [], "zero_mean": True, "update_on": "rollout", "max_updates": None}
+    assert values["env"]["normalize"] == old | new
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "obs"), [("icm", "all", "none"), ("rnd", "all", "all"), ("diayn", "none", "none")]
+)
+def test_intrinsic_rewards_of_format_9_have_the_statistics_that_they_had(name: str, scale: str, obs: str) -> None:
+    old = {"name": name, "reward_coef": 1.0}
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"intrinsic": old}})[0]
+    new = {"statistics": {"name": scale}, "obs_statistics": {"name": obs}, "obs_clip": 5.0}
+    assert values["algo"]["intrinsic"] == old | new
+
+
+@pytest.mark.parametrize("name", ["min", "mean", "rescaled", "quantile"])
+def test_targets_of_critics_of_format_9_are_not_normalised(name: str) -> None:
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"critic": {"name": name, "members": 2}}})[0]
+    assert values["algo"]["critic"].get("normalize_target", "missing") == ("missing" if name == "quantile" else False)

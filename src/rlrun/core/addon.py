@@ -51,6 +51,13 @@ class Addon(Learner):
         step: as the environment returned it, before add-ons change observations and rewards.
         """
 
+    def on_batch(self, batch: Batch, phase: str) -> None:
+        """Updates running statistics from a batch of replay, before it is relabelled. Called once for every update.
+
+        batch: as replay returned it, with the environment's own reward. phase: "replay", or "pretrain" if it is of an
+        offline phase.
+        """
+
     def relabel(self, batch: Batch) -> Batch:
         """Returns the batch that the agent learns from."""
         return batch
@@ -162,6 +169,13 @@ class Addons(nn.ModuleList):
                 break
             relabelled = addon.relabel(relabelled)
         return step | {"reward": torch.stack(columns, -1)}
+
+    def on_batch(self, batch: Batch, phase: str) -> None:
+        """Passes a batch of replay to every add-on, with the environment's own reward."""
+        if self.reward_modules:
+            batch = split_rewards(batch)
+        for addon in self:
+            addon.on_batch(batch, phase)
 
     def relabel(self, batch: Batch) -> Batch:
         """Returns the batch that the agent learns from.

@@ -33,6 +33,9 @@ class Loop(Requires, Module):
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
     has_reports: ClassVar[bool] = True  # whether its batches may hold reports of the environment
+    # where rows for running statistics come from: steps ("rollout"), and batches of replay, those of an offline phase
+    # ("pretrain") or others ("replay")
+    phases: ClassVar[tuple[str, ...]] = ("rollout",)
     refills: ClassVar[bool] = False  # whether it can fill an empty buffer again in mid-run, by `refill`
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):

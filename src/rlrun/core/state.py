@@ -243,30 +243,3 @@ class RunningMoments(nn.Module):
         self.mean.add_(delta.mul_(count / total))
         self.var.div_(total)
         self.count.copy_(total)
-
-
-class Statistics(nn.Module):
-    """Running moments in two phases: collecting adds rows to `pending`, and `publish` in an update makes them live."""
-
-    def __init__(self, shape: tuple[int, ...]):
-        super().__init__()
-        self.live = RunningMoments(shape)
-        self.pending = RunningMoments(shape)
-        self.may_be_pending = True  # whether rows may have been added since `publish`
-
-    def add(self, rows: Tensor) -> None:
-        """Adds rows [n, *shape] to the pending moments."""
-        self.pending.add(rows)
-        self.may_be_pending = True
-
-    def publish(self) -> None:
-        """Makes all pending rows live."""
-        if self.may_be_pending:
-            self.live.take(self.pending)
-            self.may_be_pending = False
-
-    def available(self) -> tuple[Tensor, Tensor]:
-        """Returns mean and variance of the live rows, or of the pending ones before anything was published."""
-        is_live = self.live.count > 0
-        mean = torch.where(is_live, self.live.mean, self.pending.mean)
-        return mean, torch.where(is_live, self.live.var, self.pending.var)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from rlrun.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, config
+from rlrun.settings import Fraction, NonNegativeFloat, NonNegativeInt, Part, PositiveFloat, PositiveInt, Range, config
 
 OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
 PLAYGROUND = "playground/"  # prefix of the ids of MuJoCo Playground
@@ -34,6 +34,11 @@ class NormalizeConfig:
     reward_by: Literal["returns", "rewards"]
     epsilon: PositiveFloat
     gamma: Fraction | None
+    statistics: Annotated[dict[str, object], Part("statistics")]
+    fields: list[str]  # dotted paths of entries of observations; []: all that can be normalised
+    zero_mean: bool
+    update_on: Literal["rollout", "replay", "pretrain"]
+    max_updates: PositiveInt | None
 
 
 @config

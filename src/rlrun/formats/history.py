@@ -47,6 +47,7 @@ WITH_SHARDS = ("onpolicy", "demonstrations", "offpolicy", "hybrid")  # loops wit
 OF_ROLLOUTS = ("onpolicy", "demonstrations", "episodes")  # loops with algo.loop.dtypes, since format 10
 # loops of whole episodes with algo.loop.shards, since format 10, and a key of each
 OF_EPISODES = (("evolution", "episodes"), ("episodes", "lag"), ("meta", "new_tasks"))
+OF_NUMBERS = ("min", "mean", "rescaled")  # critics with algo.critic.normalize_target, since format 10
 AGENTS = ("", "particle.")  # prefixes of the keys of an on-policy agent
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
 CHANGES: tuple[FormatChange, ...] = (
@@ -96,6 +97,18 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("cluster.state_every", 100, "workers", "local"),
             *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),
             *(Added(f"network.{of}previous", [], beside="burn_in") for of in ("", "actor.", "critic.")),
+            Added("env.normalize.statistics", {"name": "all"}, beside="reward_by"),
+            Added("env.normalize.fields", [], beside="reward_by"),
+            Added("env.normalize.zero_mean", True, beside="reward_by"),
+            Added("env.normalize.update_on", "rollout", beside="reward_by"),
+            Added("env.normalize.max_updates", None, beside="reward_by"),
+            Added("algo.intrinsic.statistics", {"name": "none"}, "reward_coef", "diayn"),
+            Added("algo.intrinsic.statistics", {"name": "all"}, beside="reward_coef"),
+            Added("algo.intrinsic.obs_statistics", {"name": "all"}, "reward_coef", "rnd"),
+            Added("algo.intrinsic.obs_statistics", {"name": "none"}, beside="reward_coef"),
+            Added("algo.intrinsic.obs_clip", 5.0, beside="reward_coef"),
+            *(Added("algo.critic.normalize_target", False, "members", part) for part in OF_NUMBERS),
+            *(Added(f"algo.{of}critic_update.normalize_target", False, beside="clip_value") for of in AGENTS),
         ),
         regroup=format_10.regroup,
         restate=format_10.restate,

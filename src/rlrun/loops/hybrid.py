@@ -21,6 +21,8 @@ class Hybrid(Offline, OffPolicy):
     transitions are collected and count as steps, and every `online_every`-th update also learns from collected ones.
     """
 
+    phases = ("rollout", "replay", "pretrain")
+
     @config
     class Config(OffPolicy.Config):
         data: str | list[str] | None
@@ -47,8 +49,17 @@ class Hybrid(Offline, OffPolicy):
     def recorded(self) -> Replay:
         return self.buffer.recorded
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether the next update learns from data sets alone."""
+        return self.updates < self.offline_updates
+
+    @property
+    def phase(self) -> str:
+        return "pretrain" if self.is_offline else "replay"
+
     def tick(self) -> Metrics:
-        if self.updates < self.offline_updates:
+        if self.is_offline:
             return super().tick()
         return OffPolicy.tick(self)
 

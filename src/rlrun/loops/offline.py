@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlrun.buffers.demo_lines import lines, shortened
 from rlrun.buffers.demos import Demo
@@ -26,6 +26,7 @@ class Offline(Replaying):
     """
 
     has_reports = False  # data sets hold none
+    phases: ClassVar[tuple[str, ...]] = ("rollout", "pretrain")
     refills = False  # the data sets are read only when the run begins
 
     @config
@@ -51,6 +52,10 @@ class Offline(Replaying):
 
     def first_update(self) -> tuple[str, int]:
         return "", 0  # there is no warm-up
+
+    @property
+    def phase(self) -> str:
+        return "pretrain"
 
     @property
     def recorded(self) -> Replay:

@@ -5,7 +5,7 @@ only on the seed, not on where the environments run, and no environment step is 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -33,6 +33,7 @@ class Replaying(Loop):
     """Collects steps into the replay buffer, and does the updates that are due."""
 
     replays = True
+    phases: ClassVar[tuple[str, ...]] = ("rollout", "replay")
     refills = True
 
     def __init__(self, *args: Any):
@@ -88,7 +89,9 @@ class Replaying(Loop):
         """Does one update."""
         ctx = self.context(self.data)
         self.begin_update(ctx)
-        metrics, errors = self.learn(self.buffer.sample(self.cfg.batch_size), ctx)
+        batch = self.buffer.sample(self.cfg.batch_size)
+        self.addons.on_batch(batch, self.phase)
+        metrics, errors = self.learn(batch, ctx)
         if errors is not None:
             self.buffer.feedback(self.batch, errors)
         elif self.buffer.needs_errors and not self.updates:
@@ -97,6 +100,11 @@ class Replaying(Loop):
                 "transitions, so priorities stay equal and transitions are drawn uniformly"
             )
         return self.count_update(metrics)
+
+    @property
+    def phase(self) -> str:
+        """The one of `phases` to which the next batch belongs."""
+        return "replay"
 
     def refill(self) -> None:
         """Empties the buffer and begins new episodes.

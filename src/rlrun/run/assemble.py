@@ -204,9 +204,9 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     if isinstance(agent_cfg, NStepReturns):
         n_step = agent_cfg.n_step
     evaluates = config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0
-    replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
+    loop: type[Loop] = registry.lookup("loop", config.algo["loop"]["name"])
 
-    addons = Addons(normalisers(config.env.normalize, spec, gamma))
+    addons = Addons(normalisers(config.env.normalize, spec, gamma, n_step, loop.phases))
     weights = config.algo.get("reward_weights")
     if weights:
         addons += reward_weight_addons(weights, spec, evaluates)
@@ -215,7 +215,7 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
         if addon is not None:
             addons.append(addon)
     intrinsic = build_addon(config, "intrinsic", addons.spec_after(spec), device)
-    addons += intrinsic_addons(addons.reward_modules, intrinsic, spec, replays, n_step)
+    addons += intrinsic_addons(addons.reward_modules, intrinsic, spec, loop.replays, n_step)
     return addons
 
 
@@ -435,6 +435,8 @@ def check_ranges(config: RunConfig) -> None:
         own = config.algo.get(part)
         if isinstance(own, dict) and "name" in own:
             sections.append((part, own, f"algo.{part}"))
+    if config.env.normalize.kind != "none":
+        sections.append(("statistics", config.env.normalize.statistics, "env.normalize.statistics"))
     faults: list[str] = []
     for index, values in enumerate(config.callbacks):
         sections.append(("callback", values, f"callbacks.{index}"))

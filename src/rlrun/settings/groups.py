@@ -46,6 +46,7 @@ GROUPS = {
     "reward_model": Kind("algo.reward_model", ("rlrun.models.rewards:RewardModel",)),
     "reward_weights": Kind("algo.reward_weights", ("rlrun.core.addon:Addon",)),
     "search": Kind("algo.search", ("torch.nn:Module",)),
+    "statistics": Kind("env.normalize.statistics", ("rlrun.core.statistics:Statistics",)),
     "trajectory": Kind("algo.trajectory", ("rlrun.agents.actor_critic.trajectories:Trajectory",)),
     "trust_region": Kind("algo.trust_region", ("rlrun.agents.policy.trust_regions:TrustRegion",)),
     "wrapper": Kind("env.wrappers", ("gymnasium:Wrapper",)),

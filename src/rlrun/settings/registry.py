@@ -23,6 +23,7 @@ T = TypeVar("T", bound=Callable[..., object])
 
 # packages with parts
 ROOMS = (
+    "core",
     "agents",
     "models",
     "networks",

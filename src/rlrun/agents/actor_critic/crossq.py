@@ -90,7 +90,7 @@ class CrossQ(Agent):
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         entropy_cost = self.entropy.alpha * next_log_prob  # target: reward + discount (next_q - cost)
         target_q = self.ensemble.backup(next_q, batch["reward"], discount, entropy_cost)
-        losses, _ = self.ensemble.loss(z, target_q)
+        losses, _ = self.ensemble.losses(z, target_q, batch["weight"])
         critic_loss = sum_over_members(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
+from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean, sum_over_members
 from rlrun.functional.priorities import of_ensemble
@@ -18,6 +19,8 @@ from rlrun.types import Batch, Metrics
 Critic = Callable[..., Tensor]  # (obs, action) -> predictions [members, batch, ...]
 Reduce = Callable[[Tensor], Tensor]  # predictions [members, ...] -> one return, or one distribution of returns, [...]
 QFunction = Callable[..., Tensor]  # (obs, action) -> predictions reduced over the members, [batch, ...]
+
+EPSILON = 1e-8  # added to the variance of targets
 
 
 @config
@@ -47,6 +50,7 @@ class Ensemble(nn.Module):
 
     def __init__(self, cfg: Any):
         super().__init__()
+        self.moments: RunningMoments | None = None  # of targets, by whose standard deviation the losses divide
         self.members: int = cfg.members
         self.target_members: int | None = cfg.target_members
         if self.target_members is not None and self.target_members > self.members:
@@ -101,12 +105,25 @@ class Ensemble(nn.Module):
         """
         raise NotImplementedError
 
+    def losses(self, z: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the losses and errors of `loss`. With `moments`, which include these targets, the losses are those of
+        predictions and targets divided by the standard deviation of all targets so far.
+
+        weight [batch]: weights of the rows.
+        """
+        if self.moments is None:
+            return self.loss(z, target)
+        self.moments.add_masked(target, weight > 0)
+        std = (self.moments.var + EPSILON).sqrt().to(target)
+        losses, errors = self.loss(z / std, target / std)
+        return losses, errors * std
+
     def regress(self, z: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Metrics, Tensor]:
         """Returns the loss of all members, 0-d, its metrics, and priorities for replay, [batch].
 
         z and target: as in `loss`. weight [batch]: weights of the rows.
         """
-        losses, errors = self.loss(z, target)
+        losses, errors = self.losses(z, target, weight)
         loss = sum_over_members(losses, weight)
         q = self.value(z.detach())
         metrics = {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}

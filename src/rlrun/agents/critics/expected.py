@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, pessimistic
+from rlrun.core.state import RunningMoments
 from rlrun.functional.distributional import gaussian_histogram, kl_divergence
 from rlrun.functional.losses import huber
 from rlrun.functional.scalars import squash, unsquash
@@ -42,21 +43,34 @@ class ExpectedReturn(Ensemble):
         return huber(error, self.delta), error
 
 
-@register("critic", "min")
-class Minimum(ExpectedReturn):
-    """Predicts the expected return, trained with the squared error."""
+class ExpectedNumber(ExpectedReturn):
+    """Base of the critics whose loss may be in units of the standard deviation of targets."""
 
     @config
     class Config(Members):
+        normalize_target: bool
+
+    def __init__(self, cfg: Config):
+        super().__init__(cfg)
+        if cfg.normalize_target:
+            self.moments = RunningMoments(())
+
+
+@register("critic", "min")
+class Minimum(ExpectedNumber):
+    """Predicts the expected return, trained with the squared error."""
+
+    @config
+    class Config(ExpectedNumber.Config):
         pass
 
 
 @register("critic", "mean")
-class Mean(ExpectedReturn):
+class Mean(ExpectedNumber):
     """Predicts the expected return, which is the mean of the return, trained with the Huber loss."""
 
     @config
-    class Config(Members):
+    class Config(ExpectedNumber.Config):
         huber_delta: PositiveFloat | None
 
     def __init__(self, cfg: Config):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from rlrun.agents.critics.ensemble import Ensemble, Members
 from rlrun.core.parts import Parts
+from rlrun.core.state import RunningMoments
 from rlrun.types import Spec
 
 
@@ -23,7 +24,10 @@ class RewardColumns(Ensemble):
         self.ensemble = ensemble
         self.num_rewards = num_rewards
         self.entropy = entropy
-        self.shape = (num_rewards + int(entropy), *ensemble.shape)
+        num_columns = num_rewards + int(entropy)
+        self.shape = (num_columns, *ensemble.shape)
+        if ensemble.moments is not None:
+            self.moments = RunningMoments((num_columns,))
 
     def value(self, z: Tensor) -> Tensor:
         return self.ensemble.value(z)

@@ -115,6 +115,7 @@ class A2C(Agent):
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         metrics = self.entropy.follow(self.policy, rollout)  # adjusts alpha, unless it is fixed
         data = self.advantages(rollout)
+        self.critic.observe(data)
         metrics |= self.critic.explained_variance(data)
         metrics |= self.critic.fit_first(data, self.minibatches)
         if self.critic.advantage_after_fit:

@@ -11,7 +11,7 @@ from rlrun.buffers.consecutive import continues
 from rlrun.core.accumulator import epoch_metrics, mean_metrics
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
-from rlrun.core.state import OPTIMIZERS, Optim
+from rlrun.core.state import OPTIMIZERS, Optim, RunningMoments
 from rlrun.functional.losses import clipped_value_error, explained_variance, masked_mean
 from rlrun.indexed import dense
 from rlrun.nested import mapped
@@ -20,6 +20,7 @@ from rlrun.settings import NonNegativeFloat, PositiveFloat, PositiveInt, Schedul
 from rlrun.tensors import flat, selected
 from rlrun.types import Batch, Metrics, Obs
 
+EPSILON = 1e-8  # added to the variance of returns
 BLOCK = 16  # rows that a matrix product computes together; it rounds the rows of an incomplete block differently
 # data, number of epochs, minibatch size (None: that of the agent) -> minibatches of every epoch
 Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]
@@ -32,6 +33,7 @@ class LossSettings:
     value_coef: Scheduled[NonNegativeFloat]
     clip_value: PositiveFloat | None
     huber_delta: PositiveFloat | None
+    normalize_target: bool
 
 
 class CriticUpdate(nn.Module):
@@ -48,6 +50,13 @@ class CriticUpdate(nn.Module):
         self.cfg = cfg
         self.agent = agent
         self.own_rewards = parts.spec.own_rewards
+        self.moments: RunningMoments | None = None  # of returns, by whose standard deviation the loss divides
+        if isinstance(cfg, LossSettings) and cfg.normalize_target:
+            columns = parts.spec.reward_dim
+            shape: tuple[int, ...] = ()
+            if columns > 1:
+                shape = (columns,)
+            self.moments = RunningMoments(shape)
 
     @property
     def delta(self) -> float:
@@ -88,6 +97,20 @@ class CriticUpdate(nn.Module):
         target = data["return"].view(*weight.shape, -1)[..., 0]
         return {"loss/explained_variance": explained_variance(value, target, weight)}
 
+    def observe(self, data: Batch) -> None:
+        """Adds the returns of a rollout to their running moments, if there are any. Called once for every rollout."""
+        if self.moments is not None:
+            self.moments.add_masked(data["return"], data["weight"] > 0)
+
+    def in_units(self, returns: Tensor) -> Tensor:
+        """Returns values or returns in the unit of the loss: with `moments`, the standard deviation of returns so far.
+
+        Their mean is not subtracted, because it is the same in a value and in its target.
+        """
+        if self.moments is None:
+            return returns
+        return returns / (self.moments.var + EPSILON).sqrt().to(returns)
+
     def loss(self, batch: Batch) -> Tensor:
         """Returns half the mean squared error to the returns, 0-d, or with `huber_delta` the mean Huber loss.
 
@@ -96,7 +119,8 @@ class CriticUpdate(nn.Module):
         """
         limit = self.cfg.clip_value or math.inf
         value = self.network(batch["obs"])
-        return self.mean_error(clipped_value_error(value, batch["value"], batch["return"], limit, self.delta), batch)
+        value, old_value, target = map(self.in_units, (value, batch["value"], batch["return"]))
+        return self.mean_error(clipped_value_error(value, old_value, target, limit, self.delta), batch)
 
     def mean_error(self, error: Tensor, batch: Batch) -> Tensor:
         """Returns the mean of the rows' errors, averaged over columns of own rewards; those of bonuses are added."""

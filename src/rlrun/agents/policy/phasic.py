@@ -105,7 +105,7 @@ class PhasicUpdate(JointUpdate):
         dist = policy(batch["obs"])
         divergence = masked_mean(kl(from_tensors(dist, batch), dist), batch["weight"])
         networks = (self.network, self.auxiliary)
-        errors = (huber(network(batch["obs"]) - batch["return"], self.delta) for network in networks)
+        errors = (huber(self.in_units(network(batch["obs"]) - batch["return"]), self.delta) for network in networks)
         critic, auxiliary = (self.mean_error(error, batch) for error in errors)
         loss = critic + auxiliary + self.cfg.clone_coef * divergence
         metrics = {

@@ -138,7 +138,7 @@ class DQN(Agent):
             target = self.ensemble.backup(next_q, batch["reward"], discount)
         z = self.predict(self.q, batch["obs"], *noise[2])
         z = gather_action(z, batch["action"])  # [members, batch, ...]
-        losses, errors = self.ensemble.loss(z, target)
+        losses, errors = self.ensemble.losses(z, target, batch["weight"])
         loss = sum_over_members(losses, batch["weight"])
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())

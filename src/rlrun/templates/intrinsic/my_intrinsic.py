@@ -31,7 +31,7 @@ class MyIntrinsic(Intrinsic):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.flat = FlattenInputs(spec.obs)
+        self.flat = FlattenInputs(self.space)
         # what changes must be a buffer or a parameter, which snapshots hold
         self.register_buffer("projection", torch.randn(self.flat.size, cfg.bits))
         self.register_buffer("counts", torch.zeros(2**cfg.bits))
@@ -43,7 +43,8 @@ class MyIntrinsic(Intrinsic):
 
     def observe(self, rows: Batch) -> None:
         """Called once for every collected row, before its reward is computed. The weight of a masked row is 0."""
-        groups = self.groups(rows["next_obs"])
+        super().observe(rows)  # for algo.intrinsic.obs_statistics, which are none by default
+        groups = self.groups(self.preprocess(rows)["next_obs"])
         self.counts.scatter_add_(0, groups.flatten(), rows["weight"].flatten())
 
     def raw_reward(self, rows: Batch) -> Tensor:

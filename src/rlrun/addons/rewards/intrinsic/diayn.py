@@ -2,7 +2,7 @@
 
 The reward is log q(z | s') - log p(z), where the discriminator q predicts the skill z from the next state s'. The
 skills are the goals of `algo.goals`. The prior p is uniform over n skills, so the reward is at most log n, and 0 if the
-prediction is uniform. The reward is not normalised.
+prediction is uniform. Unlike other intrinsic rewards, it is not normalised: `algo.intrinsic.statistics=none`.
 """
 
 import math
@@ -37,13 +37,10 @@ class DIAYN(Intrinsic):
             raise ConfigError("algo.intrinsic=diayn: requires algo.goals=categorical, because the goals are the skills")
         num_skills = int(goals.n)
         self.log_prior = -math.log(num_skills)
-        state = spaces.Dict(without_goal(spec.obs))
+        state = spaces.Dict(without_goal(self.space))
         torso = registry.build("network", self.network, [state], None)
         self.discriminator = Head(torso, num_skills)
         self.optim = Optim(self.discriminator.parameters(), cfg.learning_rate)
-
-    def scale(self, reward: Tensor) -> Tensor:
-        return self.clip(reward)
 
     def raw_reward(self, rows: Batch) -> Tensor:
         skill = goal_of(rows["next_obs"])

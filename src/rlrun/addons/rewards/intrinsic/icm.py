@@ -31,7 +31,7 @@ class ICM(Intrinsic):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.encoder = registry.build("network", self.network, [spec.obs], None)
+        self.encoder = registry.build("network", self.network, [self.space], None)
         features = self.encoder.features
         mlp = self.network | {"name": "mlp"}
         one_state = Box(-np.inf, np.inf, (features,), np.float32)

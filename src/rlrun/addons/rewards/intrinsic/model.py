@@ -1,12 +1,14 @@
 """Base class of the models that compute intrinsic rewards."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from gymnasium import Space
 from torch import Tensor, nn
 
+from rlrun.addons.rewards.intrinsic.inputs import IntrinsicInputs
 from rlrun.core.parts import Parts
-from rlrun.core.state import Statistics
-from rlrun.settings import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Scheduled, Size, Units, config
+from rlrun.core.statistics import NoStatistics, statistics_of
+from rlrun.settings import Fraction, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, Units, config
 from rlrun.types import Batch, Metrics, Spec
 
 
@@ -14,7 +16,8 @@ class Intrinsic(nn.Module):
     """Subclasses compute the intrinsic reward (`raw_reward`) and learn (`fit`). bonus.py adds it to the batch.
 
     The reward is divided by the running standard deviation of its discounted sum; no mean is subtracted (arXiv
-    1810.12894, sec. 2.4). The reward of a step is computed before the model learns from that step.
+    1810.12894, sec. 2.4). The reward of a step is computed before the model learns from that step. `space` is the space
+    of the observations that the model gets.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()  # reports of the environment that `rows` hold
@@ -27,7 +30,10 @@ class Intrinsic(nn.Module):
         episodic: bool
         coef: Scheduled[NonNegativeFloat]
         reward_coef: NonNegativeFloat
+        statistics: Annotated[dict[str, object], Part("statistics")]
         clip: PositiveFloat | None
+        obs_statistics: Annotated[dict[str, object], Part("statistics")]
+        obs_clip: PositiveFloat
         hidden: list[Units]
         learning_rate: PositiveFloat
         epochs: PositiveInt
@@ -38,8 +44,19 @@ class Intrinsic(nn.Module):
         self.cfg = cfg
         layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
         self.network = {"name": "auto"} | layers
-        self.statistics = Statistics(())  # of discounted sums of raw rewards
+        # of discounted sums of raw rewards
+        self.statistics = statistics_of(cfg.statistics, (), "algo.intrinsic.statistics")
         self.shuffle = parts.stream("shuffle")
+        self.view = self.inputs(spec)
+        self.space: Space = spec.obs
+        if self.view is not None:
+            self.space = self.view.space
+
+    def inputs(self, spec: Spec) -> IntrinsicInputs | None:
+        """Returns what preprocesses observations, or None if they stay as they are."""
+        if self.cfg.obs_statistics["name"] == NoStatistics.registered:
+            return None
+        return IntrinsicInputs(spec.obs, 1, self.cfg.obs_clip, self.cfg.obs_statistics)
 
     def scale(self, reward: Tensor) -> Tensor:
         """Returns raw rewards, divided by the running standard deviation of their discounted sums and clipped."""
@@ -55,14 +72,20 @@ class Intrinsic(nn.Module):
 
     def observe(self, rows: Batch) -> None:
         """Adds collected rows [..., env, ...] to the pending statistics of observations."""
+        if self.view is not None:
+            self.view.add(rows["next_obs"], rows["weight"])
 
     def publish(self) -> None:
         """Makes all pending statistics live. Called whenever a batch is learned from."""
         self.statistics.publish()
+        if self.view is not None:
+            self.view.publish()
 
     def preprocess(self, rows: Batch) -> Batch:
         """Returns the rows in the form that `raw_reward` and `fit` take."""
-        return rows
+        if self.view is None:
+            return rows
+        return rows | {name: self.view(rows[name]) for name in ("obs", "next_obs")}
 
     def raw_reward(self, rows: Batch) -> Tensor:
         """Returns the unscaled intrinsic reward of preprocessed rows, [batch]."""
