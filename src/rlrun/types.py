@@ -246,9 +246,10 @@ class Transition(Timesteps, total=False):
     # 1 up to the end of the episode, 0 for the repeated steps after it.
     # Written by buffers/replay.py; read by agents that take sequences.
     mask: "Tensor"  # [T, B]
-    # Consecutive steps that begin at each sampled step, as a batch of sequences with its own `mask`.
+    # Consecutive steps that begin at each sampled step, as a batch of sequences with its own `mask`: as many as the
+    # reader of the longest sequences needs. Removed after the last reader.
     # Written by buffers/replay.py; read by addons/representation/predictive.py and by soft actor-critic with
-    # `entropy_reward=every_step`, which remove it.
+    # `entropy_reward=every_step`.
     next_steps: Batch  # [T, B]
     # Improved policy from the tree search, an extra of MuZero.
     # Written by agents/model_based/muzero.py; read by the same file.

@@ -60,7 +60,8 @@ def test_agents_of_an_encoding_get_latent_states(algo: str, build: Build) -> Non
 def test_an_encoding_by_an_autoencoder_is_a_prediction_of_no_steps(algo: str, build: Build) -> None:
     predictive = {
         "name": "predictive", "latent": 4, "unroll_steps": 0, "decode": {"obs": 1.0}, "hidden": [8],
-        "learning_rate": 0.01, "epochs": 2, "minibatch_size": 8,
+        "network": None, "dynamics_network": None, "learning_rate": 0.01, "learning_rates": {},
+        "epochs": 2, "minibatch_size": 8,
     }  # fmt: skip
     one = train(build(composed(algo, "autoencoder")), 4)
     values = composed(algo, "autoencoder")

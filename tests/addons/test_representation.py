@@ -20,7 +20,8 @@ Build = Callable[..., Loop]
 CTX = Context(0, 0, 0.0)
 VALUES = {
     "name": "predictive", "latent": 4, "unroll_steps": 3, "decode": {"obs": 1.0, "reward": 1.0}, "hidden": [8],
-    "learning_rate": 0.01, "epochs": 1, "minibatch_size": None,
+    "network": None, "dynamics_network": None, "learning_rate": 0.01, "learning_rates": {},
+    "epochs": 1, "minibatch_size": None,
 }  # fmt: skip
 SPEC = Spec(Box(-np.inf, np.inf, (3,), np.float32), Box(-1.0, 1.0, (2,)), num_envs=2)
 

@@ -132,7 +132,6 @@ def test_entropy_rewards_change_what_is_learned_and_resume(algo: str, section: B
     [
         ("sac_lagrangian", "algo.entropy_reward=every_step: needs one reward a step; choose bootstrap"),
         ("recurrent_sac", "algo.entropy_reward=every_step does not support a recurrent network"),
-        ("sac_composite", "algo.entropy_reward=every_step does not support algo.representation"),
         ("sac_from_data", "algo.loop=hybrid is not supported by algo=sac_cloning, which learns from sequences"),
     ],
 )

@@ -257,3 +257,10 @@ def test_intrinsic_rewards_of_format_9_have_the_statistics_that_they_had(name: s
 def test_targets_of_critics_of_format_9_are_not_normalised(name: str) -> None:
     values: dict[str, Any] = upgraded({"format": 9, "algo": {"critic": {"name": name, "members": 2}}})[0]
     assert values["algo"]["critic"].get("normalize_target", "missing") == ("missing" if name == "quantile" else False)
+
+
+def test_representations_of_format_9_predict_with_the_networks_of_hidden() -> None:
+    section: dict[str, Any] = {"name": "predictive", "unroll_steps": 5}
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"representation": section, "unroll_steps": 3}})[0]
+    added = {"network": None, "dynamics_network": None, "learning_rates": {}}
+    assert values["algo"] == {"representation": section | added, "unroll_steps": 3}

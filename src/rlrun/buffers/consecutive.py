@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from rlrun.buffers.rows import START
 from rlrun.indexed import dense
 from rlrun.nested import index
 from rlrun.tensors import flat
@@ -39,6 +40,16 @@ def next_steps(rollout: Batch, start: Tensor, length: int) -> Batch:
     steps: Batch = dense(index(flat(rollout), torch.stack(step_index)))
     steps["mask"] = torch.stack(mask)
     return steps
+
+
+def first_steps(sequences: Batch, length: int) -> Batch:
+    """Returns the first `length` timesteps of replayed sequences [time, batch, ...].
+
+    Entries of whole sequences, the weight and the extras `start.*`, stay as they are.
+    """
+    whole = [name for name in sequences if name == "weight" or name.startswith(START)]
+    cut: Batch = index({name: value for name, value in sequences.items() if name not in whole}, slice(length))
+    return cut | {name: sequences[name] for name in whole}
 
 
 def with_next_action(batch: Batch, n_step: int, gamma: float) -> Batch:

@@ -10,6 +10,7 @@ from rlrun.errors import closest, did_you_mean
 
 # sections that accept keys not in the YAML
 OPEN = ("algo.schedule", "env.kwargs", "env.wrappers", "network.actor", "network.critic")
+OPEN_WHERE_GIVEN = ("algo.representation.decode",)  # as OPEN, where the YAML has the section
 EXAMPLES = {"algo.schedule": "{learning_rate: {linear: {end: 0}}}"}  # what to write in place of a value
 # keys that may be typed in a short form, unless the value is a section
 SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
@@ -28,10 +29,11 @@ def full_key(key: str, value: Any) -> str:
 
 
 def is_open(key: str, tree: Tree) -> bool:
-    """Returns whether the user may add `key`, because its section is in `OPEN` or is {} in the YAML."""
+    """Returns whether the user may add `key`, because its section is open or is {} in the YAML."""
     section = key.rpartition(".")[0]
     while section:
-        if section in OPEN or lookup(section, tree) == {}:
+        known = lookup(section, tree)
+        if section in OPEN or known == {} or (section in OPEN_WHERE_GIVEN and known is not ABSENT):
             return True
         section = section.rpartition(".")[0]
     return False

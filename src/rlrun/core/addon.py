@@ -96,6 +96,7 @@ class Addons(nn.ModuleList):
     def __init__(self, addons: Iterable[Addon] = ()):
         super().__init__(addons)
         self.reads_previous: tuple[str, ...] = ()  # what any add-on or the agent reads, once it is built
+        self.agent_reads_next_steps = False
 
     def __iter__(self) -> Iterator[Addon]:
         return super().__iter__()  # type: ignore[return-value]
@@ -135,6 +136,7 @@ class Addons(nn.ModuleList):
             addon.attach_to(agent)
         learners = [module for part in (agent, self) for module in part.modules() if isinstance(module, Learner)]
         self.reads_previous = tuple(sorted({name for learner in learners for name in learner.reads_previous}))
+        self.agent_reads_next_steps = agent.num_next_steps > 0
 
     def act(self, policy: Any, obs: Obs, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         """Returns the policy's action for the transformed observation, and the extras of add-ons and policy."""
@@ -181,17 +183,23 @@ class Addons(nn.ModuleList):
         """Returns the batch that the agent learns from.
 
         The columns of the stored reward are split into the environment's `reward` and the `intrinsic_rewards`
-        [..., reward modules]. The add-ons also relabel `next_steps`, a batch of sequences; the add-on that learns from
-        these sequences removes them.
+        [..., reward modules]. The add-ons also relabel `next_steps`, a batch of sequences as long as the longest that
+        any of its readers needs. They are removed after the last reader.
         """
         if self.reward_modules:
             batch = split_rewards(batch)
+        last_reader = None
+        if not self.agent_reads_next_steps:
+            last_reader = next((addon for addon in reversed([*self]) if addon.num_next_steps), None)
         for addon in self:
-            if "next_steps" in batch and not addon.num_next_steps:
-                next_steps: Any = batch["next_steps"]
-                next_steps = addon.relabel(next_steps)
-                batch = batch | {"next_steps": next_steps}
-            batch = addon.relabel(batch)
+            relabelled = addon.relabel(batch)
+            if "next_steps" in batch:
+                relabelled = {name: value for name, value in relabelled.items() if name != "next_steps"}
+                if addon is not last_reader:
+                    next_steps: Any = batch["next_steps"]
+                    next_steps = addon.relabel(next_steps)
+                    relabelled["next_steps"] = next_steps
+            batch = relabelled
         return batch
 
     def update(self, batch: Any, ctx: Context) -> Metrics:

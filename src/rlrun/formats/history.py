@@ -96,6 +96,8 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("cluster.on_lost", "fail", "workers", "local"),
             Added("cluster.state_every", 100, "workers", "local"),
             *(Added("algo.epsilon.end_step", None, "fraction", part) for part in ("linear", "random_start")),
+            Added("algo.representation.learning_rates", {}, "unroll_steps"),
+            *(Added(f"algo.representation.{of}network", None, "unroll_steps") for of in ("", "dynamics_")),
             *(Added(f"network.{of}previous", [], beside="burn_in") for of in ("", "actor.", "critic.")),
             Added("env.normalize.statistics", {"name": "all"}, beside="reward_by"),
             Added("env.normalize.fields", [], beside="reward_by"),

@@ -285,13 +285,11 @@ def reported(config: RunConfig, agent: Agent, addons: Addons, spec: Spec) -> dic
 def num_next_steps(agent: Agent, addons: Addons) -> int:
     """Returns the length of the sequences `next_steps` that the agent or an add-on reads; 0: none.
 
-    Raises ConfigError if both do, because the add-on removes them, or if the agent does and its network is recurrent.
+    Raises ConfigError if the agent does and its network is recurrent.
     """
-    if agent.num_next_steps and (addons.num_next_steps or agent.memory.size):
-        other = "a recurrent network"
-        if addons.num_next_steps:
-            other = "algo.representation"
-        raise ConfigError(f"algo={agent.registered} with algo.entropy_reward=every_step does not support {other}")
+    if agent.num_next_steps and agent.memory.size:
+        setting = f"algo={agent.registered} with algo.entropy_reward=every_step"
+        raise ConfigError(f"{setting} does not support a recurrent network")
     return max(agent.num_next_steps, addons.num_next_steps)
 
 

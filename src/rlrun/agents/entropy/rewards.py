@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.agents.entropy.components import entropy_components
+from rlrun.buffers.consecutive import first_steps
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
 from rlrun.functional.losses import masked_mean
@@ -112,7 +113,8 @@ class EveryStepEntropy(BootstrapEntropy):
         if not self.num_next_steps:
             return batch
         batch = dict(batch)
-        steps: Any = batch.pop("next_steps")  # from t to t + n - 1
+        steps: Any = batch.pop("next_steps")
+        steps = first_steps(steps, self.num_next_steps)  # from t to t + n - 1
         mask = steps["mask"][1:]  # [n_step - 1, batch]
         obs = flat(index(steps["obs"], slice(1, None)))
         dist = policy(obs)
