@@ -166,7 +166,7 @@ def test_gradients_flow_from_late_predictions_to_early_observations() -> None:
 
 
 def test_rollouts_are_learned_from_in_sequences_that_cover_every_step() -> None:
-    model = part(minibatch_size=16)
+    model = part(minibatch_size=16, epochs=2)
     batch = collected(model, 10, 2)
     batch["terminated"][5, 1] = True
     starts = model.starts(batch)
@@ -175,7 +175,7 @@ def test_rollouts_are_learned_from_in_sequences_that_cover_every_step() -> None:
     lengths = []
     model.fit = lambda rows: lengths.append(rows["mask"].shape) or {}
     model.update(model.relabel(batch), CTX)
-    assert lengths == [(6, 4), (6, 4)], "7 sequences, and one more that fills the last minibatch"
+    assert lengths == 2 * [(6, 4), (6, 4)], "7 sequences, and one more that fills the last minibatch"
 
 
 def unseen(state: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

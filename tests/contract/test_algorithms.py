@@ -158,6 +158,9 @@ OTHER: Values = {
         "minibatch_size": None,
     },
     "algo.representation.hidden": [4],
+    "algo.representation.network": {"name": "linear"},
+    "algo.representation.dynamics_network": {"name": "linear"},
+    "algo.representation.learning_rates": {"encoder": 0.1},
     "algo.entropy.target_entropy": 9.0,
     "algo.switch_entropy.target_entropy": 9.0,
     "algo.advantage_clip": [9.0, 9.0],
@@ -269,6 +272,7 @@ NOT_LIVE: dict[str, str] = {
     **{
         f"{algo}: algo.{key}": "replay: one return, batches seen once"
         for algo, keys in (
+            ("latent_mbrl", ("representation.epochs", "representation.minibatch_size")),
             (
                 "sac_composite",
                 (
@@ -359,7 +363,8 @@ def parts(values: Values) -> dict[str, tuple[Any, Values]]:
         cls = registry.lookup(group, section["name"])
         found[path] = cls, section
         for field, inner in parts_of(cls.Config).items():
-            visit(f"{path}.{field}", inner, section[field])
+            if section[field] is not None:  # a part that the algorithm can do without
+                visit(f"{path}.{field}", inner, section[field])
 
     for name in AROUND:
         if values.get(name):

@@ -9,6 +9,7 @@ ELSEWHERE = {
     "scripted": "agents/test_scripted.py::test_cartpole_stands_in_20_of_20_episodes",
     "mpc": "learning/test_model_based.py::test_mpc_in_the_equations_of_pendulum_is_near_the_optimum",
     "mbrl": "learning/test_model_based.py::test_mbrl_swings_pendulum_up_within_2000_steps",
+    "latent_mbrl": "learning/test_model_based.py::test_latent_mbrl_swings_a_lifted_pendulum_up",
     "trac": "learning/test_trust_region.py::test_trac_learns_with_a_learning_rate_that_a2c_does_not_survive",
     "mdq": "agents/test_mdq.py::test_mdq_finds_the_global_maximum_of_a_multimodal_bandit_and_sac_a_local_one",
     "oac": "agents/test_oac.py::test_oac_visits_more_than_sac_while_no_reward_is_found",

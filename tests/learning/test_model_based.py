@@ -84,3 +84,15 @@ def test_mbrl_swings_pendulum_up_within_2000_steps(tmp_path: Path) -> None:
     returns = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
     print(f"returns {returns}")
     assert returns[-1] >= -200
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_latent_mbrl_swings_a_lifted_pendulum_up(seed: int, tmp_path: Path) -> None:
+    """The observation is multiplied by a fixed random 3 x 20 matrix. Random actions return about -1,200."""
+    lifted = [f"plugins=[{Path(__file__).parent / 'lifted.py'}]", "env.wrappers.lifted.size=20", f"seed={seed}"]
+    words = ["algo=latent_mbrl", "env=Pendulum", "trainer.total_steps=5000", "trainer.eval_every=1000", *lifted]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    returns = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
+    print(f"returns {returns}")
+    assert returns[-1] >= -600

@@ -3,8 +3,8 @@
 Agents and loops depend on no particular add-on.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import Space
@@ -28,6 +28,17 @@ class Addon(Learner):
         If the observations of the given one have an entry `action_mask`, so must those of the new one.
         """
         return spec
+
+    predicts: ClassVar[bool] = False  # whether it predicts fields of the next steps from the agent's observations
+
+    def unpredictable(self, field: str) -> str:
+        """Returns why `predict_multi_step` cannot predict a field, such as "reward"; empty if it can."""
+        raise NotImplementedError
+
+    def predict_multi_step(self, latent: Tensor, actions: Tensor, fields: Sequence[str] | None = None) -> Batch:
+        """Returns predictions [batch, K + 1, size] of fields along actions [batch, K, ...] from latent states
+        [batch, latent]; None: of all fields that it predicts."""
+        raise NotImplementedError
 
     @property
     def encoder_of_agent(self) -> Encoder | None:
@@ -129,6 +140,11 @@ class Addons(nn.ModuleList):
     def encoder_of_agent(self) -> Encoder | None:
         """The encoder of the first add-on that has one, or None."""
         return next((addon.encoder_of_agent for addon in self if addon.encoder_of_agent is not None), None)
+
+    @property
+    def predictor(self) -> Addon | None:
+        """The first add-on that predicts the next steps, or None."""
+        return next((addon for addon in self if addon.predicts), None)
 
     def attach_to(self, agent: Agent) -> None:
         """Passes the agent to every add-on."""

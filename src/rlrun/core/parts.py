@@ -9,6 +9,7 @@ import torch
 from gymnasium import Space
 from torch import nn
 
+from rlrun.core.addon import Addon
 from rlrun.core.agent import Agent
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -85,9 +86,12 @@ class Parts:
         spec: Spec,
         scope: str = "agent",
         encoder: Encoder | None = None,
+        predictor: Addon | None = None,
     ):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
         self.encoder = encoder  # of observations, before every torso that has them as its first input
+        # an add-on that predicts the next steps; in a tuple or list of the agent, it is no submodule of it
+        self.predictor = predictor
         self.memory = StateLayout()
         self.torsos: list[tuple[str | None, nn.Module]] = []  # every torso that was built, with its role
 

@@ -67,6 +67,12 @@ class Planner(nn.Module):
         """Draws a uniform action for each row, [rows, A]."""
         return self.low + (self.high - self.low) * stream.uniform(rows, len(self.low))
 
+    def with_random(self, action: Tensor, epsilon: Tensor, stream: Stream) -> Tensor:
+        """Returns actions [B, A], each replaced by a uniform one with the probability epsilon []."""
+        is_random = stream.uniform(len(action)) < epsilon
+        drawn = self.uniform(stream, len(action))
+        return torch.where(is_random.unsqueeze(-1), drawn, action)
+
     def middle(self) -> Tensor:
         """Returns the middle of the range of every action, [A]."""
         return (self.low + self.high) / 2

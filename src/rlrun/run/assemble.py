@@ -176,7 +176,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         if read:
             addons.append(PreviousStep(read, addons.spec_after(spec)))
         spec = addons.spec_after(spec)
-        parts = Parts(config.seed, device, config.network, spec, encoder=addons.encoder_of_agent)
+        parts = Parts(config.seed, device, config.network, spec, "agent", addons.encoder_of_agent, addons.predictor)
         if any(cls.lacks(spec)):
             cls.check(spec, advice=alternatives(spec))
         agent = cls(cfg, spec, parts)

@@ -68,6 +68,7 @@ class Predictive(LatentState):
         epochs: PositiveInt
         minibatch_size: Size | None
 
+    predicts = True
     steps: Tensor
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
@@ -288,6 +289,18 @@ class Predictive(LatentState):
         decoder = self.decoders[key_of(field)]
         assert isinstance(decoder, Decoder)
         return decoder
+
+    def unpredictable(self, field: str) -> str:
+        if field not in self.paths:
+            return f"algo.representation.decode={', '.join(self.paths)}: {field} is not decoded"
+        if self.dynamics is None:
+            return "algo.representation.unroll_steps=0: there are no dynamics"
+        if self.dynamics.begins_with_memory:
+            return (
+                "algo.representation.dynamics_network begins with the state of the encoder, which latent states do "
+                "not hold; set another number of features"
+            )
+        return ""
 
     def predict_multi_step(
         self, latent: Tensor, actions: Tensor, fields: Sequence[str] | None = None, memory: Tensor | None = None

@@ -59,9 +59,7 @@ class MPC(Agent):
             noise = self.drawn(self.imagination, len(obs))
         action, extras = self.planner.plan(partial(self.cost, cast(Tensor, obs), noise), carry, explore)
         if explore:
-            is_random = self.act_noise.uniform(len(obs)) < self.epsilon
-            drawn = self.planner.uniform(self.act_noise, len(obs))
-            action = torch.where(is_random.unsqueeze(-1), drawn, action)
+            action = self.planner.with_random(action, self.epsilon, self.act_noise)
         return action, extras
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
