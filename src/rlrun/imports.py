@@ -251,6 +251,11 @@ def digests() -> dict[str, str]:
     return {code.typed: code.digest for code in _code.values()}
 
 
+def sources() -> list[Path]:
+    """Returns the absolute path of every file and folder that was imported because the user typed its path."""
+    return [code.path for code in _code.values()]
+
+
 def changed(before: dict[str, str]) -> list[str]:
     """Returns the paths of imported files whose text differs from that in `before`, an earlier result of `digests`."""
     earlier = {name_of(path): digest for path, digest in before.items()}

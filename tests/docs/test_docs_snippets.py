@@ -46,6 +46,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
     counts = {str(page.relative_to(ROOT)): len(snippets(str(page.relative_to(ROOT)))) for page in PAGES}
     assert {page: count for page, count in counts.items() if count} == {
         "ARCHITECTURE.md": 1,  # shows where the parts of an algorithm stand; the methods are left out
+        "docs/algorithms/scripted.md": 1,
         "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 1,
@@ -118,6 +119,14 @@ def test_algorithm_of_the_page_is_found_in_a_script(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(registry, "_registry", registry._registry | {"algo": dict(registry._registry["algo"])})
     run = executed(text, rlrun=rlrun, __name__="__main__")["run"]
     assert run.summary["step"] >= 60 and type(run.load().agent).__name__ == "MyPPO"
+
+
+def test_controller_of_the_page_pushes_pendulum_where_it_moves(folder: Path) -> None:
+    (folder / "my_swing.py").write_text(snippets("docs/algorithms/scripted.md")[0])
+    words = ["algo=scripted", "env=Pendulum", "plugins=[./my_swing.py]", "algo.controller=swing"]
+    run_of(*words, "algo.controller.torque=0.5", "algo.loop.rollout_steps=8")
+    policy = rlrun.load(HOME, plugins=["./my_swing.py"])
+    assert policy.act(np.array([1.0, 0.0, -3.0])) == -1.0, "in the units of the environment, [-2, 2]"
 
 
 def test_callback_of_the_page_logs_success_by_side(folder: Path) -> None:

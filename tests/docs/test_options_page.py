@@ -18,6 +18,8 @@ FILES = {
     "env": [CONF / "env/_base.yaml"],
     "algo.loop": sorted((CONF / "algo/loop").glob("*.yaml")),
     "algo.buffer": sorted((CONF / "algo/buffer").glob("*.yaml")),
+    "network": sorted((CONF / "network").glob("*.yaml")),
+    "": [CONF / "train.yaml"],
 }
 
 
@@ -31,17 +33,16 @@ def exists(key: str) -> bool:
     """Returns whether rlrun has a key, a part that a word chooses, or a setting of a part."""
     section, _, value = key.partition("=")
     if value:
-        group = {"callbacks": "callback"}.get(section, section)
+        group = {"callbacks": "callback"}.get(section, section.rpartition(".")[2])
         return value.strip("[]") in registry.names(group)
     if key.startswith("env.wrappers."):
         _, _, wrapper, field = key.split(".")
         return field in registry.lookup("wrapper", wrapper).Config.__dataclass_fields__
     if ": " in key:  # a setting of the callback beside it
         return key.partition(": ")[0] in registry.lookup("callback", "summaries").Config.__dataclass_fields__
-    for name, files in FILES.items():
-        if key.startswith(f"{name}."):
-            return any(lookup(key.removeprefix(f"{name}."), content(file)) is not ABSENT for file in files)
-    return False
+    of_section = next(name for name in FILES if key.startswith(f"{name}.") or not name)
+    field = key.removeprefix(f"{of_section}.")
+    return any(lookup(field, content(file)) is not ABSENT for file in FILES[of_section])
 
 
 def test_a_wrong_key_and_a_wrong_part_do_not_exist() -> None:
@@ -62,4 +63,4 @@ def test_option_has_keys_and_tests_that_exist(row: list[str]) -> None:
 
 def test_options_are_those_of_alf_and_each_has_one_row() -> None:
     names = [row[0].strip("`") for row in ROWS]
-    assert len({*names}) == len(names) == 22
+    assert len({*names}) == len(names) == 61

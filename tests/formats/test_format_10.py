@@ -14,6 +14,7 @@ def test_runs_of_format_9_end_and_log_by_steps() -> None:
     values, filled = upgraded({"format": 9, "trainer": {"total_steps": 9, "eval_every": 3}})
     added = {"total_updates": None, "period_unit": "steps", "measure_after": 0}
     added |= {"eval_envs": None, "eval_sampled": 0.0, "eval_beside": False}
+    added |= {"num_evals": None, "num_rows": None, "min_episodes": 1}
     added |= {"num_snapshots": None, "snapshot_at_crash": "never"}
     assert values == {"trainer": {"total_steps": 9, "eval_every": 3, **added}}
     assert filled == [f"trainer.{key}={value}" for key, value in added.items()]

@@ -62,8 +62,9 @@ class Run(nn.Module):
         self.scores = iter([1.0, 3.0, 2.0, 5.0, 0.0, 0.0, 0.0])
         base = {
             "total_steps": 40, "total_updates": None, "stop_at": None, "period_unit": "steps", "stop_when": NEVER,
-            "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "eval_envs": None,
-            "eval_sampled": 0.0, "eval_beside": False, "log_every": 1000, "measure_after": 0,
+            "eval_every": 0, "num_evals": None, "eval_episodes": 1, "eval_max_steps": 1, "eval_envs": None,
+            "eval_sampled": 0.0, "eval_beside": False, "log_every": 1000, "num_rows": None, "min_episodes": 1,
+            "measure_after": 0,
             "snapshot_every": 0, "num_snapshots": None,
             "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
             "snapshot_on_failure": "continue", "snapshot_at_crash": "never",
@@ -134,6 +135,32 @@ def test_snapshots_of_a_number_are_spread_evenly_and_end_with_the_run() -> None:
     run = Run(stride=7, total_steps=40, num_snapshots=40)
     run.run()
     assert [name for name in run.saved if name != "best"] == [step_name(step) for step in (7, 14, 21, 28, 35, 42)]
+
+
+def test_a_run_without_evaluations_has_rows_and_snapshots() -> None:
+    run = Run(stride=4, total_steps=12, eval_every=4, eval_episodes=0, log_every=8, snapshot_every=4)
+    run.run()
+    assert run.evaluated == [] and [row["step"] for row in run.rows] == [8, 12]
+    assert run.saved == [step_name(step) for step in (4, 8, 12)]
+
+
+def test_evaluations_and_rows_of_a_number_are_spread_evenly_and_end_with_the_run() -> None:
+    run = Run(stride=1, total_steps=10, num_evals=3, num_rows=4, eval_every=1, log_every=1)
+    run.run()
+    assert run.evaluated == [4, 7, 10]
+    assert [row["step"] for row in run.rows] == [3, 4, 5, 7, 8, 10]
+    run = Run(stride=7, total_steps=40, num_evals=2)
+    run.run()
+    assert run.evaluated == [21, 42]
+
+
+def test_returns_are_logged_once_enough_episodes_have_ended() -> None:
+    """An episode ends with every tick; its return is the number of steps."""
+    run = Run(stride=1, total_steps=7, log_every=1, min_episodes=3)
+    run.run()
+    assert [row["train/episodes"] for row in run.rows] == [1, 2, 3, 4, 5, 6, 7]
+    assert [row.get("train/return_mean") for row in run.rows] == [None, None, 2.0, None, None, 5.0, None]
+    assert run.rows[5]["train/return_smooth"] == 3.5
 
 
 def test_run_ends_after_its_updates_if_they_come_before_its_steps() -> None:

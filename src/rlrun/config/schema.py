@@ -62,12 +62,15 @@ class TrainerConfig:
     stop_when: StopWhenConfig
     period_unit: Literal["steps", "updates", "episodes"]
     eval_every: NonNegativeInt
+    num_evals: PositiveInt | None
     eval_episodes: Episodes
     eval_max_steps: PositiveInt
     eval_envs: Units | None
     eval_sampled: Fraction
     eval_beside: bool
     log_every: PositiveInt
+    num_rows: PositiveInt | None
+    min_episodes: PositiveInt
     measure_after: NonNegativeInt
     snapshot_every: NonNegativeInt | None
     num_snapshots: PositiveInt | None
@@ -81,10 +84,20 @@ class TrainerConfig:
     threads: PositiveInt | None
 
     def contradictions(self) -> list[str]:
-        """Returns a line for settings that exclude each other."""
-        if self.num_snapshots is None or self.snapshot_every is not None:
-            return []
-        return [f"trainer.num_snapshots={self.num_snapshots}: contradicts trainer.snapshot_every=null, no snapshots"]
+        """Returns a line for each two settings that exclude each other."""
+        found = []
+        if self.num_snapshots is not None and self.snapshot_every is None:
+            found.append(
+                f"trainer.num_snapshots={self.num_snapshots}: contradicts trainer.snapshot_every=null, no snapshots"
+            )
+        if self.num_evals is not None and not self.eval_episodes:
+            found.append(f"trainer.num_evals={self.num_evals}: contradicts trainer.eval_episodes=0, no evaluations")
+        return found
+
+    @property
+    def evaluates_during(self) -> bool:
+        """Whether the run is evaluated before its end."""
+        return self.eval_episodes > 0 and (self.eval_every > 0 or self.num_evals is not None)
 
 
 @config

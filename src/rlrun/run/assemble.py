@@ -203,13 +203,12 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     n_step = 1
     if isinstance(agent_cfg, NStepReturns):
         n_step = agent_cfg.n_step
-    evaluates = config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0
     loop: type[Loop] = registry.lookup("loop", config.algo["loop"]["name"])
 
     addons = Addons(normalisers(config.env.normalize, spec, gamma, n_step, loop.phases))
     weights = config.algo.get("reward_weights")
     if weights:
-        addons += reward_weight_addons(weights, spec, evaluates)
+        addons += reward_weight_addons(weights, spec, config.trainer.evaluates_during)
     for name in ("representation", "goals"):
         addon = build_addon(config, name, addons.spec_after(spec), device)
         if addon is not None:

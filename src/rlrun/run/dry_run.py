@@ -85,6 +85,8 @@ def num_evaluations(cfg: TrainerConfig, end: Counts) -> int:
     """Returns the number of evaluations of a run. end: what the run will have done."""
     if not cfg.eval_episodes:
         return 0
+    if cfg.num_evals is not None:
+        return cfg.num_evals
     if not cfg.eval_every:
         return 1
     return math.ceil(getattr(end, cfg.period_unit) / cfg.eval_every)
@@ -193,7 +195,8 @@ def _disk(cfg: TrainerConfig, end: Counts, snapshot: int, saved: int, appended: 
     saved: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
     unshared: bytes of the rows in one snapshot that no other snapshot shares.
     """
-    logs = SMALL_FILES_BYTES + getattr(end, cfg.period_unit) // cfg.log_every * LOG_ROW_BYTES
+    num_rows = cfg.num_rows or getattr(end, cfg.period_unit) // cfg.log_every
+    logs = SMALL_FILES_BYTES + num_rows * LOG_ROW_BYTES
     if cfg.snapshot_every is None:
         return logs
     count = cfg.snapshot_keep + 1  # one more for the best snapshot

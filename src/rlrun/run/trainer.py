@@ -161,7 +161,7 @@ class Trainer:
             names = []
             if progress.best_step == loop.steps:
                 names.append(BEST)
-            if ends or stop or self.snapshot_is_due(now, before):
+            if ends or stop or self.is_due(now, before, cfg.snapshot_every or 0, cfg.num_snapshots):
                 names.append(step_name(loop.steps))
             self.snapshot(names)
             if stop and not ends:
@@ -242,7 +242,8 @@ class Trainer:
     def log_and_evaluate(self, now: Counts) -> None:
         """Evaluates and logs if due after the last tick. An interrupted evaluation is repeated from its start."""
         with_evaluation = self.evaluation_is_due(now)
-        if with_evaluation or self.has_ended(now) or self.is_due(now, self.cfg.log_every):
+        cfg, before = self.cfg, self.progress.logged_until
+        if with_evaluation or self.has_ended(now) or self.is_due(now, before, cfg.log_every, cfg.num_rows):
             self.write_row(with_evaluation)
         self.progress.logged_until = now
 
@@ -252,18 +253,16 @@ class Trainer:
 
     def evaluation_is_due(self, now: Counts) -> bool:
         """Returns whether the row that is due has an evaluation."""
-        cfg = self.cfg
-        return cfg.eval_episodes > 0 and (self.has_ended(now) or self.is_due(now, cfg.eval_every))
+        cfg, before = self.cfg, self.progress.logged_until
+        return cfg.eval_episodes > 0 and (
+            self.has_ended(now) or self.is_due(now, before, cfg.eval_every, cfg.num_evals)
+        )
 
-    def is_due(self, now: Counts, period: int) -> bool:
-        """Returns whether a multiple of the period was reached in the last tick."""
-        return now.is_due(period, self.cfg.period_unit, self.progress.logged_until)
-
-    def snapshot_is_due(self, now: Counts, before: Counts) -> bool:
-        """Returns whether the point of a snapshot was reached after `before`."""
-        count = self.cfg.num_snapshots
+    def is_due(self, now: Counts, before: Counts, period: int, count: int | None) -> bool:
+        """Returns whether a multiple of the period was reached after `before`; with a count, one of so many points that
+        are spread evenly over the run."""
         if count is None:
-            return now.is_due(self.cfg.snapshot_every or 0, self.cfg.period_unit, before)
+            return now.is_due(period, self.cfg.period_unit, before)
         return math.floor(count * self.part(now)) > math.floor(count * self.part(before))
 
     def part(self, point: Counts) -> Fraction:
@@ -319,19 +318,20 @@ class Trainer:
             progress.best_shortfall = shortfall
 
     def episode_metrics(self) -> dict[str, float]:
-        """Returns metrics of the episodes since the last row, and the mean return of all episodes so far.
+        """Returns metrics of the episodes since those of the last row, and the mean return of all episodes so far.
 
-        Also returns the measures of the environments. Empties the list of episodes.
+        Also returns the measures of the environments. Empties the list of episodes once it has `min_episodes`.
         """
         loop, progress = self.loop, self.progress
         loop.fetch_episodes()
         if self.callbacks:
             self.call_for_episodes()
-        self.called_for = 0
-        ended = loop.metrics.drain_episodes()
-        progress.episodes += len(ended)
-        values: dict[str, float] = {"train/episodes": progress.episodes, "train/updates": loop.updates}
-        if ended:
+        num_ended = len(loop.metrics.episodes)
+        values: dict[str, float] = {"train/episodes": progress.episodes + num_ended, "train/updates": loop.updates}
+        if num_ended >= self.cfg.min_episodes:
+            self.called_for = 0
+            ended = loop.metrics.drain_episodes()
+            progress.episodes += num_ended
             returns = [episode.returned for episode in ended]
             scores = [score(one, loop.objective) for one in returns]
             total = sum(scores)

@@ -21,7 +21,7 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
         return [total]
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
-    for key, needed in (("period_unit", "steps"), ("total_updates", None)):
+    for key, needed in (("period_unit", "steps"), ("total_updates", None), ("num_evals", None)):
         if trainer[key] != needed:
             raise ConfigError(
                 f"trainer.{key}={trainer[key]}: rungs are in steps; set it to {show(needed)}, or prune=none"
