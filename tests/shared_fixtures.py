@@ -144,6 +144,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "eval_kwargs": {},
             "wrappers": {},
             "normalize": NOT_NORMALIZED,
+            "transforms": [],
             "timeout_s": 10.0,
         }
         base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}

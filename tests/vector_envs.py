@@ -21,6 +21,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "eval_kwargs": {},
         "wrappers": {},
         "normalize": NOT_NORMALIZED,
+        "transforms": [],
         "max_episode_steps": None,
         "instance_seed": None,
         "timeout_s": 10.0,

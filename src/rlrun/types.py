@@ -179,7 +179,8 @@ class Timesteps(TypedDict, total=False):
 
     A batch also has the extras named `carry.*` [..., *] that an agent or an add-on returned with an action; the next
     call of `act` received them in its carry. Extras named `start.*` [B, *] come from replay for the first timestep of
-    each sequence alone.
+    each sequence alone. With the transform `untransformed`, it has `untransformed.obs` and `untransformed.reward`, as
+    the environment returned them.
     """
 
     # Observation acted on. Add-ons may add a goal or a recurrent state, or replace it by a latent state.

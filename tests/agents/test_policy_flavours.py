@@ -14,7 +14,13 @@ from rlrun.types import Batch
 
 Build = Callable[..., Loop]
 OF_THE_AGENT = dict.fromkeys(("optimizer", "learning_rate", "max_grad_norm"))
-SPLIT = {"name": "split", "value_coef": 0.5, "clip_value": None, "huber_delta": None} | OF_THE_AGENT
+SPLIT = {
+    "name": "split",
+    "value_coef": 0.5,
+    "clip_value": None,
+    "huber_delta": None,
+    "normalize_target": False,
+} | OF_THE_AGENT
 
 
 def old_bandit(rows: int = 64) -> Batch:

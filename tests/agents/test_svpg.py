@@ -112,7 +112,7 @@ def test_svpg_refuses_unsuitable_configs_in_one_line(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"env.num_envs=3: must be a multiple of algo.num_particles=2"):
         build(toy("svpg", **{"env.num_envs": 3}))
     with pytest.raises(ConfigError, match=r"algo.particle.critic_update=joint: must be split, first or none"):
-        joint = {"name": "joint", "value_coef": 0.5, "clip_value": None, "huber_delta": None}
+        joint = {"name": "joint", "value_coef": 0.5, "clip_value": None, "huber_delta": None, "normalize_target": False}
         build(toy("svpg", **{"algo.particle.critic_update": joint}))
 
 

@@ -243,7 +243,15 @@ CASES = {
     "ppo": ("ppo", {}),
     "shared": (
         "ppo",
-        {"algo.critic_update": {"name": "shared", "value_coef": 0.5, "clip_value": None, "huber_delta": None}},
+        {
+            "algo.critic_update": {
+                "name": "shared",
+                "value_coef": 0.5,
+                "clip_value": None,
+                "huber_delta": None,
+                "normalize_target": False,
+            }
+        },
     ),
     "split": ("a2c_split", {}),
     "recurrent": ("ppo_lstm", {}),
@@ -303,7 +311,13 @@ def test_trust_region_holds_after_the_common_step_of_particles(build: Build) -> 
 def test_trust_region_pulls_back_the_weights_of_the_policy_alone(critic: str, build: Build) -> None:
     """The optimiser keeps the moments of the whole step, and a critic head stays where the step took it."""
     part = {
-        "algo.critic_update": {"name": critic, "value_coef": 0.5, "clip_value": None, "huber_delta": None},
+        "algo.critic_update": {
+            "name": critic,
+            "value_coef": 0.5,
+            "clip_value": None,
+            "huber_delta": None,
+            "normalize_target": False,
+        },
         "algo.epochs": 1,
     }
     plain, tight = [

@@ -76,7 +76,8 @@ def hindsight(
     seed: int = 0,
     **paths: Any,
 ) -> Hindsight:
-    own = {"achieved_goal": "achieved_goal", "desired_goal": "desired_goal"} | paths
+    own = {"achieved_goal": "achieved_goal", "desired_goal": "desired_goal", "reward": "environment", "distance": 0.05}
+    own |= paths
     settings = REWARDS | own | {"capacity": rows * spec.num_envs, "strategy": strategy, "her_ratio": her_ratio}
     if prioritized:
         return PrioritizedHindsight(PrioritizedHindsight.Config(**settings, **PRIORITIES), spec, reading, seed, CPU)
@@ -487,3 +488,31 @@ def test_hindsight_refuses_what_it_cannot_relabel() -> None:
     policies = Reading(0.9, extras={"policy": spaces.Box(0.0, 1.0, (2,), np.float32)})
     with pytest.raises(ConfigError, match="not supported by algorithms that store search policies"):
         hindsight(spec_of(1, Rewards()), 10, policies)
+    with pytest.raises(ConfigError, match=r"^algo.buffer: hindsight is not supported for reward vectors$"):
+        hindsight(spec_of(1, None, reward_dim=2), 10, Reading(0.9, own_rewards=2), reward="distance")
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rewards_by_distance_need_no_environment(n_step: int) -> None:
+    """Goals are (value, tag), and tags are far from each other, except for those of neighbouring steps."""
+    rows = history(np.random.default_rng(0), 30, 2)
+    buffer = hindsight(spec_of(2, None), 40, Reading(0.9, n_step), reward="distance", distance=2.5)
+    store(buffer, rows)
+    batch: Any = buffer.sample(400)
+    near = 0
+    for place, index in enumerate(batch["index"].tolist()):
+        t, env = divmod(index, 2)
+        goal = batch["obs"]["desired_goal"][place].tolist()
+        expected = 0.0
+        for k in range(int(batch["n_steps"][place])):
+            row = rows[t + k][env]
+            reward = row.reward
+            if goal[1] != -1:  # relabelled
+                distance = ((row.achieved - goal[0]) ** 2 + (2 * (t + k) + env - goal[1]) ** 2) ** 0.5
+                reward = 0.0 if distance < 2.5 else -1.0
+                near += reward == 0
+            expected += 0.9**k * reward
+        assert batch["reward"][place].item() == pytest.approx(expected, abs=1e-5)
+        terminated = [rows[t + k][env].terminated for k in range(int(batch["n_steps"][place]))]
+        assert batch["terminated"][place] == terminated[-1] and not any(terminated[:-1])
+    assert 50 < near < 400 * n_step - 50

@@ -226,11 +226,11 @@ def test_env_from_a_file_trains(words: list[str], workplace: Path) -> None:
 def test_part_without_yaml_has_the_settings_of_its_base_class(workplace: Path) -> None:
     (job,) = jobs(["algo=dqn", "env=CartPole", "algo.buffer=./file_recent.py", "algo.intrinsic=file_constant_bonus",
                    "preset=none", "algo.buffer.capacity=500"])  # fmt: skip
-    shipped = jobs(["algo=dqn", "env=CartPole", "algo.intrinsic=rnd", "preset=none"])[0].values["algo"]
+    shipped = jobs(["algo=dqn", "env=CartPole", "algo.intrinsic=icm", "preset=none"])[0].values["algo"]
     buffer = job.values["algo"]["buffer"]
     assert buffer == shipped["buffer"] | {"name": "file_recent", "power": 2.0, "capacity": 500}
     bonus = job.values["algo"]["intrinsic"]
-    expected = {key: value for key, value in shipped["intrinsic"].items() if key not in ("embedding", "obs_clip")}
+    expected = {key: value for key, value in shipped["intrinsic"].items() if key != "forward_coef"}
     assert bonus == expected | {"name": "file_constant_bonus"}
 
 

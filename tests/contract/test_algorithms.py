@@ -187,6 +187,8 @@ OTHER: Values = {
         "minibatch_size": None,
         "embedding": 4,
         "obs_clip": 5.0,
+        "statistics": {"name": "all"},
+        "obs_statistics": {"name": "all"},
     },
     "algo.intrinsic.separate": False,
     "algo.intrinsic.reward_coef": 3.0,
@@ -214,7 +216,7 @@ OTHER: Values = {
     "algo.reward_weights.max_weight": 0.5,
 }
 
-JOINT = {"name": "joint", "value_coef": 0.5, "clip_value": None, "huber_delta": None}
+JOINT = {"name": "joint", "value_coef": 0.5, "clip_value": None, "huber_delta": None, "normalize_target": False}
 # Other keys that must be set so that a key has an effect.
 GIVEN: dict[str, Values] = {
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
@@ -229,6 +231,7 @@ GIVEN: dict[str, Values] = {
     "algo.particle.num_minibatches": {"algo.particle.minibatch_size": None},
     "algo.advantage.value_lambda": {"algo.critic_update": JOINT},
     "algo.critic_update.clip_value": {"algo.epochs": 2},
+    "algo.intrinsic.obs_clip": {"algo.intrinsic.obs_statistics": {"name": "all"}},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.buffer.beta.fraction": {"algo.buffer.beta.start": 0.0, "algo.buffer.beta.end": 1.0},
     "algo.clip_range": {"algo.epochs": 2},

@@ -14,10 +14,11 @@ from rlrun.core.loop import Loop
 
 Build = Callable[..., Loop]
 OF_AGENT = ("act", "warm_up", "agent.update", "report")
-OF_ADDON = ("see", "on_step", "reward", "relabel", "scale", "addon.update", "on_evaluation")
+OF_ADDON = ("see", "on_step", "reward", "on_batch", "relabel", "scale", "addon.update", "on_evaluation")
 RND = {
     "name": "rnd", "gamma": 0.9, "separate": False, "episodic": True, "coef": 1.0, "reward_coef": 1.0, "clip": None,
     "hidden": [8], "learning_rate": 0.01, "epochs": 1, "minibatch_size": None, "embedding": 4, "obs_clip": 5.0,
+    "statistics": {"name": "all"}, "obs_statistics": {"name": "all"},
 }  # fmt: skip
 HYBRID = {
     "name": "hybrid", "warmup_steps": 0, "warmup_policy": "random", "refill_policy": "agent", "start_update": None,
@@ -27,6 +28,7 @@ HYBRID = {
 ACT = "see act"
 STEP = "on_step reward"
 LEARN = "relabel scale agent.update addon.update"
+FROM_REPLAY = f"on_batch {LEARN}"
 
 
 def noting(name: str, method: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
@@ -79,21 +81,21 @@ def test_hooks_of_the_offpolicy_loop(build: Build) -> None:
     """The first transitions of two environments come from the warm-up; then each calls for half an update."""
     changes = {"algo.intrinsic": RND, "algo.loop.warmup_steps": 2, "algo.loop.updates_per_step": 0.5}
     found = ticks(toy("sac", **changes), build)
-    assert found == [words("see warm_up", STEP), words(ACT, STEP, LEARN), words(ACT, STEP, LEARN)]
+    assert found == [words("see warm_up", STEP), words(ACT, STEP, FROM_REPLAY), words(ACT, STEP, FROM_REPLAY)]
 
 
 def test_hooks_of_the_offpolicy_loop_between_exchanges(build: Build) -> None:
     """After the warm-up, all steps are taken before the first is counted, and all are counted before an update."""
     changes = {"algo.loop.warmup_steps": 2, "algo.loop.updates_per_step": 0.5, "algo.loop.shard_steps": 3}
     found = ticks(toy("sac", **changes, **{"algo.intrinsic": RND}), build)
-    assert found == [words("see warm_up", STEP), *2 * [words(*3 * [ACT], *3 * [STEP], *3 * [LEARN])]]
+    assert found == [words("see warm_up", STEP), *2 * [words(*3 * [ACT], *3 * [STEP], *3 * [FROM_REPLAY])]]
 
 
 def test_hooks_of_the_hybrid_loop(build: Build) -> None:
     """Two updates learn from the data set alone; the third tick collects too."""
     pytest.importorskip("minari")
     found = ticks(toy("sac", **{"algo.intrinsic": RND, "algo.loop": HYBRID}), build)
-    assert found == [words(LEARN), words(LEARN), words(ACT, STEP, LEARN)]
+    assert found == [words(FROM_REPLAY), words(FROM_REPLAY), words(ACT, STEP, FROM_REPLAY)]
 
 
 def test_hooks_of_log_rows_and_evaluations(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_every_python_snippet_of_the_documentation_is_run_here() -> None:
     assert {page: count for page, count in counts.items() if count} == {
         "ARCHITECTURE.md": 1,  # shows where the parts of an algorithm stand; the methods are left out
         "docs/algorithms/scripted.md": 1,
-        "docs/environments.md": 3,  # the last by test_docs_commands.py, as my_walk.py
+        "docs/environments.md": 4,  # the last by test_docs_commands.py, as my_walk.py
         "docs/export.md": 2,
         "docs/plugins.md": 1,
         "docs/python.md": 7,
@@ -145,8 +145,15 @@ def test_wrapper_of_the_page_adds_to_the_reward(folder: Path) -> None:
     assert row["train/return_mean"] == pytest.approx(1.5 * row["train/length_mean"])
 
 
+def test_transform_of_the_page_changes_one_component(folder: Path) -> None:
+    signs = executed(snippets("docs/environments.md")[1])["RewardSigns"]
+    spec = Spec(spaces.Discrete(2), spaces.Discrete(2), 1, reward_dim=2)
+    reward = signs(signs.Config(), spec, True).per_step(torch.tensor([[-3.0, 0.5], [2.0, -0.5]]))
+    assert reward.tolist() == [[-1.0, 0.5], [1.0, -0.5]]
+
+
 def test_wrapper_of_the_page_reports_the_price_of_actions() -> None:
-    price = executed(snippets("docs/environments.md")[1])["Price"]
+    price = executed(snippets("docs/environments.md")[2])["Price"]
     env = price(price.Config(per_unit=0.5), gymnasium.make("Pendulum-v1"))
     env.reset(seed=0)
     assert env.step(np.array([-2.0]))[4]["price"] == 1.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 import yaml
+from toys import put
 
 from rlrun.envs.config import EnvConfig
 from rlrun.envs.making.explained import MUJOCO, explained
@@ -24,7 +25,12 @@ def preset(name):
     """Returns a preset with its defaults, as a dict."""
     values = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
     for parent in reversed(values.pop("defaults", [])):
-        if parent != "_self_":
+        if isinstance(parent, dict):
+            [(place, part)] = parent.items()
+            folder, _, section = place.partition("@")
+            chosen = yaml.safe_load((PRESETS / folder / f"{part}.yaml").read_text())
+            values = put(values, {section: chosen})
+        elif parent != "_self_":
             values = {**preset(parent), **values}
     return values
 

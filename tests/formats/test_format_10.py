@@ -254,6 +254,16 @@ def test_intrinsic_rewards_of_format_9_have_the_statistics_that_they_had(name: s
     assert values["algo"]["intrinsic"] == old | new
 
 
+def test_images_goals_and_rewards_of_format_9_are_as_they_were() -> None:
+    old: dict[str, Any] = {"env": {"normalize": {}}, "algo": {"buffer": {"her_ratio": 0.8}}, "network": {"hidden": [3]}}
+    values: dict[str, Any] = upgraded({"format": 9, **old})[0]
+    assert values["env"] == {"normalize": {}, "transforms": []}
+    assert values["algo"]["buffer"] == {"her_ratio": 0.8, "reward": "environment", "distance": 0.05}
+    assert values["network"] == {"hidden": [3]}
+    values = upgraded({"format": 9, "network": {"name": "cnn", "hidden": [3]}})[0]
+    assert values["network"] == {"name": "cnn", "hidden": [3], "pixel_range": [0.0, 1.0]}
+
+
 @pytest.mark.parametrize("name", ["min", "mean", "rescaled", "quantile"])
 def test_targets_of_critics_of_format_9_are_not_normalised(name: str) -> None:
     values: dict[str, Any] = upgraded({"format": 9, "algo": {"critic": {"name": name, "members": 2}}})[0]

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from rlrun.config.sources import CONF, content
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import DiscretePolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
 from rlrun.networks.stacked import Stacked
-from rlrun.networks.torsos import NATURE, SMALL_KERNELS, Cnn, Convolutions, Mlp, ResidualSections, overlooked
+from rlrun.networks.torsos import NATURE, SMALL_KERNELS, Cnn, Convolutions, Mlp, Pixels, ResidualSections, overlooked
 from rlrun.settings import registry
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
@@ -95,7 +96,7 @@ def test_cnn_refuses_spaces_without_images_and_suggests_mlp(space: Space) -> Non
 
 
 def test_cnn_scales_bytes_to_0_to_1() -> None:
-    net = Convolutions(IMAGE, SimpleNamespace(init="orthogonal", convolutions=NATURE))
+    net = Convolutions(IMAGE, SimpleNamespace(init="orthogonal", convolutions=NATURE, pixel_range=[0.0, 1.0]))
     x = torch.full((1, 2, 36, 36), 255, dtype=torch.uint8)
     expected = torch.ones(1, 2, 36, 36)
     for layer in net.layers:
@@ -195,9 +196,36 @@ def test_images_that_auto_gives_to_an_mlp_are_announced(space: Space, is_overloo
     assert all("for an mlp; images for a cnn are uint8" in line for line in lines)
 
 
+@pytest.mark.parametrize("kind", [Convolutions, ResidualSections])
+def test_bytes_are_scaled_to_the_pixel_range(kind: Any) -> None:
+    sizes = {"init": "uniform", "convolutions": [[2, 3, 1]], "sections": [2]}
+    x = torch.tensor([0.0, 127.5, 255.0])
+    for pixel_range, expected in (
+        ([-1.0, 1.0], [-1.0, 0.0, 1.0]),
+        ([0.0, 1.0], [0.0, 0.5, 1.0]),
+        ([1.0, 3.0], [1, 2, 3]),
+    ):
+        net = kind(IMAGE, SimpleNamespace(**sizes, pixel_range=pixel_range))
+        assert net.scaled(x).tolist() == expected
+    image = torch.randint(256, (1, *IMAGE.shape), dtype=torch.uint8)
+    plain = kind(IMAGE, SimpleNamespace(**sizes, pixel_range=[0.0, 1.0]))
+    plain.load_state_dict(net.state_dict())
+    assert not torch.equal(net(image), plain(image))
+
+
+@pytest.mark.parametrize("name", ["auto", "cnn", "impala", "gru"])
+def test_networks_of_images_have_a_pixel_range(name: str) -> None:
+    values = {"name": name} | dict(content(CONF / "network" / f"{name}.yaml"))
+    values = {key: value for key, value in values.items() if key != "defaults"} | {"norm": {"name": "none"}}
+    space = spaces.Box(0, 255, (1, 36, 36), np.uint8)
+    net = registry.build("network", values | {"pixel_range": [-1.0, 1.0]}, [space], None)
+    (pixels,) = [module for module in net.modules() if isinstance(module, Pixels)]
+    assert pixels.scaled(torch.tensor(0.0)) == -1
+
+
 def test_impala_equals_its_formula() -> None:
     """Compared with the formula in torch's functions; 36 pixels become 18, 9 and 5."""
-    cfg = SimpleNamespace(init="orthogonal", sections=[16, 32, 32])
+    cfg = SimpleNamespace(init="orthogonal", sections=[16, 32, 32], pixel_range=[0.0, 1.0])
     net, x = ResidualSections(IMAGE, cfg), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
     assert net.features == 32 * 5 * 5
     y, params = (x * (1 / 255)).contiguous(memory_format=torch.channels_last), iter(net.parameters())

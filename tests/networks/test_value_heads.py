@@ -14,7 +14,13 @@ from rlrun.networks.torsos import Cnn, Impala, LinearTorso, Mlp
 
 SEEN = {Mlp: Box(-1, 1, (4,)), Cnn: Box(0, 255, (3, 36, 36), np.uint8), Impala: Box(0, 255, (16, 16, 4), np.uint8)}
 CFG = SimpleNamespace(
-    hidden=[8], activation="relu", init="uniform", norm={"name": "none"}, convolutions=[[4, 8, 4]], sections=[4]
+    hidden=[8],
+    activation="relu",
+    init="uniform",
+    norm={"name": "none"},
+    convolutions=[[4, 8, 4]],
+    sections=[4],
+    pixel_range=[0.0, 1.0],
 )
 
 

@@ -1,6 +1,7 @@
 """Hindsight experience replay (Andrychowicz et al. 2017, arXiv 1707.01495)."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,7 @@ from rlrun.buffers.replay import Reading, Replay, Returns
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import is_image
-from rlrun.settings import Fraction, config, register
+from rlrun.settings import Fraction, PositiveFloat, config, register
 from rlrun.types import Batch, Spec
 
 TOLERANCE = 1e-3  # stored goals are rounded to float32, so recomputed rewards may differ by a little
@@ -26,6 +27,18 @@ class Goals(NamedTuple):
     relabelled: Tensor  # [batch] bool
 
 
+class DistanceRewards:
+    """Rewards by the Euclidean distance of the goals: 0 if it is below a limit, else -1."""
+
+    def __init__(self, limit: float):
+        self.limit = limit
+
+    def __call__(self, achieved: Tensor, desired: Tensor) -> tuple[Tensor, None]:
+        """Returns the rewards [batch] of goals [batch, *goal]. Terminations stay as stored."""
+        distance = (achieved - desired).flatten(1).norm(dim=1)
+        return torch.where(distance < self.limit, 0.0, -1.0), None
+
+
 @register("buffer", "hindsight")
 class Hindsight(Replay):
     """Uniform replay that gives some of the sampled rows another goal: one that the agent achieved in the same episode.
@@ -33,7 +46,8 @@ class Hindsight(Replay):
     The new goal of a row is the achieved goal after a random step of its episode. `future`: this or a later step;
     `final`: the last step; `episode`: any step. Of a running episode, the steps stored so far count.
 
-    `compute_reward` of the environment gives the rewards under the new goal. If the environment has
+    `compute_reward` of the environment gives the rewards under the new goal, or with `reward=distance` the distance of
+    the goals. If the environment has
     `compute_terminated`, this decides which steps terminate under the new goal, and n-step returns end there;
     otherwise the stored terminations stay. Rows that are not relabelled stay as stored, and so do recurrent states,
     which burn-in refreshes.
@@ -45,6 +59,8 @@ class Hindsight(Replay):
         her_ratio: Fraction
         achieved_goal: str
         desired_goal: str
+        reward: Literal["environment", "distance"]
+        distance: PositiveFloat
 
     def __init__(
         self,
@@ -69,13 +85,19 @@ class Hindsight(Replay):
             )
         if spec.holds:
             raise ConfigError(f"algo.buffer={self.registered} is not supported with the wrapper hold")
-        if spec.goal_rewards is None:
+        if reading.own_rewards > 1:
+            raise ConfigError("algo.buffer: hindsight is not supported for reward vectors")
+        self.compute: Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+        if cfg.reward == "distance":
+            self.compute = DistanceRewards(cfg.distance)
+        elif spec.goal_rewards is None:
             raise ConfigError(
                 f"algo.buffer={self.registered} is not supported with these environments: only env.backend=sync, "
-                "async and torch can call compute_reward of a single environment"
+                "async and torch can call compute_reward of a single environment; or set algo.buffer.reward=distance"
             )
-        self.compute = spec.goal_rewards
-        self.compute.open(achieved, desired)
+        else:
+            spec.goal_rewards.open(achieved, desired)
+            self.compute = spec.goal_rewards
         self.random = Stream(seed, "hindsight", device)
         self.checks = True  # whether recomputed rewards are still compared with stored ones
 
@@ -117,7 +139,7 @@ class Hindsight(Replay):
 
         batch = self._with_goals(self._unpacked(flat_index), goals)
         end = self._with_goals(self._unpacked(last_index), goals)
-        batch["reward"] = self._discounted_sum(reward, mask)
+        self._put_sums(batch, reward, mask)
         batch["n_steps"] = n_steps
         batch["terminated"] = terminated.gather(0, last_step.unsqueeze(0)).squeeze(0)
         return batch, last_index, end

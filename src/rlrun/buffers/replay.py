@@ -41,6 +41,11 @@ class Reading(NamedTuple):
     burn_in: int = 0  # additional steps before a sequence; steps before the start of its episode are masked
     extras: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras to store, by name
     num_next_steps: int = 0  # length of the sequences in the batch entry `next_steps`; 0: no such entry
+    per_step: Callable[[Tensor], Tensor] | None = (
+        None  # changes the environment's reward of single steps; None: nothing
+    )
+    own_rewards: int = 1  # number of stored reward columns of the environment; those after it are of reward modules
+    keeps_raw: bool = False  # whether batches also have the unchanged rewards, `untransformed.reward`
 
 
 Returns = Callable[[Tensor, int], tuple[Batch, Tensor, Batch]]
@@ -109,6 +114,7 @@ class Replay(StoredRows):
         flat_index = torch.arange(first, last, device=self.device)
         batch = self._unpacked(flat_index)
         batch["reward"] = self.field("reward", flat_index)
+        batch.pop("untransformed.reward", None)  # the same
         batch |= self._observations(flat_index, flat_index, batch, batch)
         return batch | self._starts(flat_index)
 
@@ -207,15 +213,15 @@ class Replay(StoredRows):
             if not self.spec.holds:
                 batch["n_steps"] = torch.ones_like(batch["weight"])
             return batch, flat_index, batch
-        batch["reward"], batch["n_steps"], num_rows = self._n_step_rewards(flat_index)
+        num_rows = self._put_n_step_rewards(batch, flat_index)
         last_index = flat_index + self.spec.num_envs * (num_rows.long() - 1)
         end = self._unpacked(last_index)
         batch["terminated"] = end["terminated"]
         return batch, last_index, end
 
-    def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns sum_k gamma^k r_{t+k} over up to n_step rows of the same episode, the number of rewards in it, and
-        the number of rows; [batch].
+    def _put_n_step_rewards(self, batch: Batch, flat_index: Tensor) -> Tensor:
+        """Sets `reward` of a batch to sum_k gamma^k r_{t+k} over up to n_step rows of the same episode, and `n_steps`
+        to the number of rewards in it. Returns the number of rows, [batch].
 
         If actions are held, a row sums several rewards, and k is the number of rewards in the rows before.
         """
@@ -224,22 +230,33 @@ class Replay(StoredRows):
         storage_index = self._clamped_storage_index(following)
         reward = self.packing.vectors[:, self.packing.slices["reward"]][storage_index]
         num_rows = same_episode.sum(0).squeeze(-1)
-        if not self.spec.holds:
-            return self._discounted_sum(reward, same_episode), num_rows, num_rows
-        lasted = same_episode * self.packing.vectors[:, self.packing.slices["n_steps"]][storage_index]
-        elapsed = lasted.cumsum(0) - lasted
-        return self._discounted_sum(reward, same_episode, elapsed), lasted.sum(0).squeeze(-1), num_rows
+        batch["n_steps"] = num_rows
+        elapsed: Tensor | None = None
+        if self.spec.holds:
+            lasted = same_episode * self.packing.vectors[:, self.packing.slices["n_steps"]][storage_index]
+            elapsed = lasted.cumsum(0) - lasted
+            batch["n_steps"] = lasted.sum(0).squeeze(-1)
+        self._put_sums(batch, reward, same_episode, elapsed)
+        return num_rows
 
-    def _discounted_sum(self, reward: Tensor, mask: Tensor, elapsed: Tensor | None = None) -> Tensor:
-        """Returns the discounted sum of clipped rewards [time, batch, columns] where `mask` [time, batch, 1] is 1;
-        [batch], or [batch, columns]. elapsed: number of rewards in the rows before; None: every row has one."""
+    def _put_sums(self, batch: Batch, reward: Tensor, mask: Tensor, elapsed: Tensor | None = None) -> None:
+        """Sets `reward` of a batch to the discounted sum of rewards [time, batch, columns], changed and clipped, where
+        `mask` [time, batch, 1] is 1; [batch], or [batch, columns].
+
+        elapsed: number of rewards in the rows before; None: every row has one.
+        """
         if elapsed is None:
             elapsed = torch.arange(len(reward), device=self.device).view(-1, 1, 1)
         discount = self.reading.gamma**elapsed
-        total = (discount * mask * self._clipped(reward)).sum(0)
         if self.spec.reward_dim == 1:
-            total = total.squeeze(-1)
-        return total
+            reward = reward.squeeze(-1)
+        single = {"reward": reward}
+        self._change(single)
+        for name, values in single.items():
+            if values.dim() < mask.dim():
+                batch[name] = (discount * mask * values.unsqueeze(-1)).sum(0).squeeze(-1)
+            else:
+                batch[name] = (discount * mask * values).sum(0)
 
     def _put_end(self, batch: Batch, end: Batch) -> None:
         """Replaces the extras `carry.*` of n-step transitions by those of the last step, which belong to `next_obs`."""
@@ -254,19 +271,32 @@ class Replay(StoredRows):
         return self.start_packing.take(self.storage_index(flat_index))
 
     def _unpacked(self, flat_index: Tensor) -> Batch:
-        """Returns the fields of stored rows, with clipped rewards."""
+        """Returns the fields of stored rows, with rewards that are changed and clipped."""
         storage_index = self.storage_index(flat_index)
         batch = self.packing.take(storage_index)
         if self.obs_packing is not None:
             batch |= self.obs_packing.take(storage_index)
-        batch["reward"] = self._clipped(batch["reward"])
+        self._change(batch)
         return batch
 
-    def _clipped(self, reward: Tensor) -> Tensor:
+    def _change(self, batch: Batch) -> None:
+        """Changes and clips the rewards of single steps, [...] or [..., columns]. With `keeps_raw`, the unchanged
+        rewards of the environment become a further entry; columns of intrinsic rewards stay as they are."""
+        per_step = self.reading.per_step
         bound = self.cfg.reward_clip
-        if bound is None:
-            return reward
-        return reward.clamp(-bound, bound)
+        if per_step is not None:
+            has_bonuses = self.spec.reward_dim > self.reading.own_rewards
+            reward = batch["reward"]
+            own = reward
+            if has_bonuses:
+                own = reward[..., 0]
+            if self.reading.keeps_raw:
+                batch["untransformed.reward"] = own
+            batch["reward"] = per_step(own)
+            if has_bonuses:
+                batch["reward"] = torch.cat([batch["reward"].unsqueeze(-1), reward[..., 1:]], -1)
+        if bound is not None:
+            batch["reward"] = batch["reward"].clamp(-bound, bound)
 
     def feedback(self, batch: Batch, error: Tensor) -> None:
         """Ignores the TD errors that an agent may return. Prioritised replay overrides this method."""

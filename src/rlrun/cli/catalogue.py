@@ -34,7 +34,12 @@ these plug-ins are included, and with --config-dir the YAML files in this folder
 `rlrun list algo env=<name>` prints the algorithms that support the spaces of an environment, with the settings that
 follow; it makes the environment and the agents."""
 
-WITHOUT_FILES = {"wrapper": "wrappers of environments", "callback": "callbacks of runs"}  # groups without YAML files
+# groups without YAML files
+WITHOUT_FILES = {
+    "wrapper": "wrappers of environments",
+    "transform": "transforms of rewards",
+    "callback": "callbacks of runs",
+}
 
 OPTIONS = (sources.CONFIG_DIR,)
 OPTIMAL = "optimal=true"

@@ -17,7 +17,11 @@ from rlrun.imports import module_of
 Tree = dict[str, Any]
 Check = Callable[[Tree, Tree], Iterator[str]]
 
-WITHOUT_YAML = {"callback": "callbacks=[{{name: {}, key: value}}]", "wrapper": "env.wrappers.{}.key=value"}
+WITHOUT_YAML = {
+    "callback": "callbacks=[{{name: {}, key: value}}]",
+    "transform": "env.transforms=[{{name: {}, key: value}}]",
+    "wrapper": "env.wrappers.{}.key=value",
+}
 CHOSEN = {"algo.name": "algo=...", "env.id": "env=..."}  # what a preset must leave to the command line
 
 

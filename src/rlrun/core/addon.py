@@ -22,6 +22,8 @@ class Addon(Learner):
     By default no method changes anything, and nothing is learned.
     """
 
+    reads_raw_steps: ClassVar[bool] = False  # whether `on_step` gets steps without the changes of `env.transforms`
+
     def spec_after(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the given one.
 
@@ -59,7 +61,7 @@ class Addon(Learner):
     def on_step(self, step: Step) -> None:
         """Updates running statistics. Called once for every training step, and for every step read from data sets.
 
-        step: as the environment returned it, before add-ons change observations and rewards.
+        step: as the environment returned it, with the changes of `env.transforms` alone; see `reads_raw_steps`.
         """
 
     def on_batch(self, batch: Batch, phase: str) -> None:
@@ -84,6 +86,34 @@ class Addon(Learner):
     def reads_evaluations(self) -> bool:
         """Whether `on_evaluation` changes anything, so that training must wait for each evaluation."""
         return type(self).on_evaluation is not Addon.on_evaluation
+
+
+class Transform(Addon):
+    """An entry of `env.transforms`. They stand before all other add-ons, which get transformed steps and batches.
+
+    replays: whether the run learns from replay, which applies `per_step` to every reward before it sums n of them.
+    """
+
+    registered: ClassVar[str] = "?"  # the name in configs, set by @register
+    fetches: ClassVar[bool] = False  # whether it reads other steps from replay, which must not be changed yet
+    changes: ClassVar[bool] = False  # whether it changes values
+    is_first: ClassVar[bool] = False  # whether it must stand before all others
+
+    def __init__(self, cfg: object, spec: Spec, replays: bool):
+        super().__init__()
+        self.cfg, self.replays = cfg, replays
+
+    def per_step(self, reward: Tensor) -> Tensor:
+        """Returns the transformed rewards of single steps, in the shape of the given ones.
+
+        reward: [...], or [..., components] of reward vectors.
+        """
+        return reward
+
+    def of_step(self, step: Step) -> Step:
+        """Returns a collected step, with the changes of `relabel` and of `see`."""
+        following, _ = self.see(step["following"], {}, False)
+        return self.relabel(step) | {"following": following}  # type: ignore[return-value]  # may be nested
 
 
 class RewardModule(Addon):
@@ -130,6 +160,17 @@ class Addons(nn.ModuleList):
         """The reward modules, in the order of their columns."""
         return [addon for addon in self if isinstance(addon, RewardModule)]
 
+    @property
+    def transforms(self) -> list[Transform]:
+        """The entries of `env.transforms`, in their order."""
+        return [addon for addon in self if isinstance(addon, Transform)]
+
+    def per_step(self, reward: Tensor) -> Tensor:
+        """Returns rewards of single steps, [...] or [..., components], as `env.transforms` change them."""
+        for transform in self.transforms:
+            reward = transform.per_step(reward)
+        return reward
+
     def spec_after(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the environment's."""
         for addon in self:
@@ -173,14 +214,22 @@ class Addons(nn.ModuleList):
 
     def on_step(self, step: Step) -> Step:
         """Returns the step to be stored: its reward has one more column for each reward module."""
+        transforms = self.transforms
+        transformed = step
+        for transform in transforms:
+            transformed = transform.of_step(transformed)
         for addon in self:
-            addon.on_step(step)
+            if addon.reads_raw_steps:
+                addon.on_step(step)
+            else:
+                addon.on_step(transformed)
         reward_modules = self.reward_modules
         if not reward_modules:
             return step
-        relabelled = step | {"action": step["executed"]}
+        relabelled = transformed | {"action": step["executed"]}
         columns = [step["reward"]]
-        for addon in self:
+        others = [addon for addon in self if addon not in transforms]
+        for addon in others:
             if isinstance(addon, RewardModule):
                 columns.append(addon.reward(relabelled))
             if addon is reward_modules[-1]:

@@ -64,6 +64,7 @@ class EnvConfig:
     eval_kwargs: dict[str, object]  # override `kwargs` in evaluations
     wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
     normalize: NormalizeConfig
+    transforms: list[Annotated[dict[str, object], Part("transform")]]
     max_episode_steps: PositiveInt | None
     instance_seed: NonNegativeInt | None
     timeout_s: PositiveFloat

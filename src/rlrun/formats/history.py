@@ -47,6 +47,7 @@ WITH_SHARDS = ("onpolicy", "demonstrations", "offpolicy", "hybrid")  # loops wit
 OF_ROLLOUTS = ("onpolicy", "demonstrations", "episodes")  # loops with algo.loop.dtypes, since format 10
 # loops of whole episodes with algo.loop.shards, since format 10, and a key of each
 OF_EPISODES = (("evolution", "episodes"), ("episodes", "lag"), ("meta", "new_tasks"))
+OF_IMAGES = ("auto", "cnn", "impala", "gru", "lstm")  # networks with network.pixel_range, since format 10
 OF_NUMBERS = ("min", "mean", "rescaled")  # critics with algo.critic.normalize_target, since format 10
 AGENTS = ("", "particle.")  # prefixes of the keys of an on-policy agent
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
@@ -102,6 +103,10 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.representation.learning_rates", {}, "unroll_steps"),
             *(Added(f"algo.representation.{of}network", None, "unroll_steps") for of in ("", "dynamics_")),
             *(Added(f"network.{of}previous", [], beside="burn_in") for of in ("", "actor.", "critic.")),
+            Added("env.transforms", [], beside="normalize"),
+            Added("algo.buffer.reward", "environment", beside="her_ratio"),
+            Added("algo.buffer.distance", 0.05, beside="her_ratio"),
+            *(Added("network.pixel_range", [0.0, 1.0], "hidden", network) for network in OF_IMAGES),
             Added("env.normalize.statistics", {"name": "all"}, beside="reward_by"),
             Added("env.normalize.fields", [], beside="reward_by"),
             Added("env.normalize.zero_mean", True, beside="reward_by"),

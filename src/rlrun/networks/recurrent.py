@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import random_rows
-from rlrun.networks.torsos import Layers, Mlp, auto
+from rlrun.networks.torsos import ImageLayers, Mlp, auto
 from rlrun.settings import Around, NonNegativeInt, Requires, Size, Units, config, register, registry
 from rlrun.tensors import flat, selected
 from rlrun.types import Batch, Obs
@@ -54,7 +54,7 @@ class Recurrent(Requires, nn.Module):
     """
 
     @config
-    class Config(Layers):
+    class Config(ImageLayers):
         features: Units
         layers: Units
         sequence_length: Size

@@ -17,7 +17,7 @@ from rlrun.errors import ConfigError
 from rlrun.nested import get
 from rlrun.networks.inputs import FlattenInputs, channels_last, concatenated, is_image, largest_byte, leaves
 from rlrun.networks.linear import Linear
-from rlrun.settings import Part, Units, config, register, registry
+from rlrun.settings import Part, Range, Units, config, register, registry
 from rlrun.types import Obs
 
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
@@ -36,6 +36,13 @@ class Layers:
     activation: Activation
     init: Init
     norm: Annotated[dict[str, object], Part("norm")]
+
+
+@config
+class ImageLayers(Layers):
+    """Settings of torsos with convolutions of images."""
+
+    pixel_range: Range = [0.0, 1.0]  # noqa: RUF012
 
 
 class Stack(nn.Module):
@@ -107,15 +114,18 @@ def init_orthogonal(layers: Iterable[nn.Module]) -> None:
 class Pixels(nn.Module):
     """Convolutional layers on images: bytes [batch, C, H, W] or [batch, H, W, C] -> [batch, features].
 
-    Bytes are scaled to [0, 1] by their upper bound. The frames of a stack [batch, frames, H, W, C] become channels of
-    one image.
+    Bytes from 0 to their upper bound are scaled to `pixel_range`. The frames of a stack [batch, frames, H, W, C] become
+    channels of one image.
     """
 
     def __init__(self, space: Space, cfg: Any):
         super().__init__()
         shape: Any = space.shape
         self.channels_last = channels_last(space)
+        self.low, high = cfg.pixel_range
+        self.divisor = largest_byte(space) / (high - self.low)
         self.factor = 1 / largest_byte(space)
+        self.is_unit = (self.low, high) == (0.0, 1.0)
         channels = shape[0]
         if self.channels_last:
             channels = math.prod(shape[:-3]) * shape[-1]
@@ -135,6 +145,12 @@ class Pixels(nn.Module):
         """Returns the minimum number of pixels per side that the layers need."""
         raise NotImplementedError
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """Returns bytes as floats in `pixel_range`."""
+        if self.is_unit:
+            return x.float() * self.factor
+        return x.float() / self.divisor + self.low
+
     def forward(self, x: Tensor) -> Tensor:
         is_channels_last = self.channels_last
         if x.dim() == 5:
@@ -146,7 +162,7 @@ class Pixels(nn.Module):
             is_channels_last = True
         if is_channels_last:
             x = x.permute(0, 3, 1, 2)
-        x = x.float() * self.factor
+        x = self.scaled(x)
         for layer in self.layers:
             x = F.relu(layer(x))
         return x.flatten(1)
@@ -209,7 +225,7 @@ class Cnn(nn.Module):
     encoder: ClassVar[type[Pixels]] = Convolutions
 
     @config
-    class Config(Layers):
+    class Config(ImageLayers):
         convolutions: list[Convolution]
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
@@ -282,18 +298,19 @@ class Impala(Cnn):
     encoder = ResidualSections
 
     @config
-    class Config(Layers):
+    class Config(ImageLayers):
         sections: list[Units]
 
 
 @register("network", "auto")
-def auto(cfg: Mlp.Config, spaces: list[Space], members: int | None) -> nn.Module:
+def auto(cfg: ImageLayers, spaces: list[Space], members: int | None) -> nn.Module:
     """Returns a `cnn` with Nature DQN's convolutions if any input is an image, else an `mlp`."""
     cnn = Cnn.Config(
         hidden=cfg.hidden,
         activation=cfg.activation,
         init=cfg.init,
         norm=cfg.norm,
+        pixel_range=cfg.pixel_range,
         convolutions=NATURE,
     )
     for space in spaces:
@@ -303,7 +320,7 @@ def auto(cfg: Mlp.Config, spaces: list[Space], members: int | None) -> nn.Module
     return Mlp(cfg, spaces, members)
 
 
-auto.Config = Mlp.Config  # type: ignore[attr-defined]
+auto.Config = ImageLayers  # type: ignore[attr-defined]
 
 
 def has_images(module: nn.Module) -> bool:

@@ -17,6 +17,8 @@ from rlrun.addons.normalise import normalisers
 from rlrun.addons.previous import PreviousStep
 from rlrun.addons.rewards import reward_weight_addons
 from rlrun.addons.rewards.total import intrinsic_addons
+from rlrun.addons.transforms import transforms_of
+from rlrun.addons.transforms.untransformed import Untransformed
 from rlrun.buffers.replay import Reading
 from rlrun.config.schema import RunConfig
 from rlrun.core import ownership
@@ -193,7 +195,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
 
 
 def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.device) -> Addons:
-    """Returns the add-ons: normalisation, reward weights, representation, goals and intrinsic rewards, in this order.
+    """Returns the add-ons in their order: transforms, normalisation, reward weights, representation, goals and
+    intrinsic rewards.
 
     Each add-on is built for the spec that the previous ones return. agent_cfg: the Config of the agent.
     """
@@ -205,7 +208,8 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
         n_step = agent_cfg.n_step
     loop: type[Loop] = registry.lookup("loop", config.algo["loop"]["name"])
 
-    addons = Addons(normalisers(config.env.normalize, spec, gamma, n_step, loop.phases))
+    addons = Addons(transforms_of(config.env.transforms, spec, loop.replays))
+    addons += normalisers(config.env.normalize, addons.spec_after(spec), gamma, n_step, loop.phases)
     weights = config.algo.get("reward_weights")
     if weights:
         addons += reward_weight_addons(weights, spec, config.trainer.evaluates_during)
@@ -224,6 +228,7 @@ def build_buffer(config: RunConfig, agent: Agent, addons: Addons, spec: Spec, de
     if not values:
         return None
     reading = reading_of(agent, addons, reported(config, agent, addons, spec))
+    reading = reading._replace(own_rewards=spec.reward_dim)
     stored = dataclasses.replace(spec, reward_dim=spec.reward_dim + len(addons.reward_modules))
     stored = registry.lookup("loop", config.algo["loop"]["name"]).replay_spec(config.algo["loop"], stored)
     buffer: nn.Module = registry.build("buffer", values, stored, reading, config.seed, device, path="algo.buffer")
@@ -251,6 +256,9 @@ def reading_of(agent: Agent, addons: Addons, reports: Mapping[str, Space]) -> Re
         extras={**agent.stores, **addons.stores, **reports},
         num_next_steps=num_next_steps(agent, addons),
     )
+    if addons.transforms:
+        keeps_raw = any(isinstance(transform, Untransformed) for transform in addons.transforms)
+        reading = reading._replace(per_step=addons.per_step, keeps_raw=keeps_raw)
     if isinstance(cfg, NStepReturns):
         reading = reading._replace(gamma=cfg.gamma, n_step=cfg.n_step)
     if agent.memory.size:
@@ -435,6 +443,8 @@ def check_ranges(config: RunConfig) -> None:
     if config.env.normalize.kind != "none":
         sections.append(("statistics", config.env.normalize.statistics, "env.normalize.statistics"))
     faults: list[str] = []
+    for index, values in enumerate(config.env.transforms):
+        sections.append(("transform", values, f"env.transforms.{index}"))
     for index, values in enumerate(config.callbacks):
         sections.append(("callback", values, f"callbacks.{index}"))
         if values in config.callbacks[:index]:
@@ -446,7 +456,7 @@ def check_ranges(config: RunConfig) -> None:
             faults += error.faults
     for group, values, path in sections:
         try:
-            registry.configured(group, values["name"], settings(values), path)
+            registry.configured(group, str(values["name"]), settings(values), path)
         except ConfigError as error:
             faults += error.faults
     if faults:

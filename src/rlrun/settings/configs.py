@@ -19,7 +19,8 @@ SETTINGS = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 def config(cls: type[T]) -> type[T]:
     """Class decorator that makes a frozen pydantic dataclass. Unknown keys and values of a wrong type are errors.
 
-    Parts of rlrun have their values in YAML. Parts of a user may have defaults, which may be lists and dicts too.
+    Parts of rlrun have their values in YAML. Parts without YAML files and parts of a user may have defaults, which may
+    be lists and dicts too.
     """
     for name, value in list(vars(cls).items()):
         origin: object = get_origin(cls.__annotations__.get(name))

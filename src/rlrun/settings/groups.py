@@ -48,6 +48,7 @@ GROUPS = {
     "search": Kind("algo.search", ("torch.nn:Module",)),
     "statistics": Kind("env.normalize.statistics", ("rlrun.core.statistics:Statistics",)),
     "trajectory": Kind("algo.trajectory", ("rlrun.agents.actor_critic.trajectories:Trajectory",)),
+    "transform": Kind("env.transforms", ("rlrun.core.addon:Transform",)),
     "trust_region": Kind("algo.trust_region", ("rlrun.agents.policy.trust_regions:TrustRegion",)),
     "wrapper": Kind("env.wrappers", ("gymnasium:Wrapper",)),
 }

@@ -82,6 +82,7 @@ def config(id: str) -> EnvConfig:
         "index_kwarg": None,
         "wrappers": {},
         "normalize": NOT_NORMALIZED,
+        "transforms": [],
         "timeout_s": 60.0,
     }
     given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}

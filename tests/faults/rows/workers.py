@@ -50,7 +50,7 @@ def faults(options: Options) -> Tally:
 
 def vector(seed: int, on_failure: str, timeout_s: float = TIMEOUT) -> VectorEnv:
     given: dict[str, Any] = {"backend": "async", "kwargs": {"length": LENGTH}, "wrappers": {}}
-    given |= {"eval_kwargs": {}, "normalize": NOT_NORMALIZED, "ray": NO_RAY}
+    given |= {"eval_kwargs": {}, "normalize": NOT_NORMALIZED, "transforms": [], "ray": NO_RAY}
     given |= {"max_episode_steps": None, "instance_seed": None, "timeout_s": timeout_s, "on_failure": on_failure}
     given |= {
         "action_mask": True,

@@ -47,6 +47,8 @@ class LagrangianWeights(Addon):
     their thresholds.
     """
 
+    reads_raw_steps = True  # limits are of the environment's own rewards
+
     @config
     class Config:
         thresholds: list[float | None]

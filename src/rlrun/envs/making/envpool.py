@@ -83,6 +83,8 @@ def preprocessing(wrappers: dict[str, dict[str, Any]], limit: int | None) -> dic
     if not wrappers.keys() >= PREPARED:
         return {}
     atari, frames = wrappers["atari"], wrappers["frame_stack"]
+    if frames.keys() > {"stack"}:
+        raise ConfigError("env.wrappers.frame_stack: axis and fields are not supported with env.backend=envpool")
     skip = atari["frame_skip"]
     if isinstance(skip, list):
         raise ConfigError(f"env.wrappers.atari.frame_skip={skip}: must be one number with env.backend=envpool")

@@ -40,7 +40,7 @@ class GoalFunctions:
         if compute_reward is None:
             raise ConfigError(
                 f"algo.buffer: hindsight needs compute_reward(achieved_goal, desired_goal, info), which {name} does "
-                "not have"
+                "not have; or set algo.buffer.reward=distance"
             )
         env.reset(seed=0)
         count = math.prod(achieved.shape or ()) + 1  # unequal to the size of a goal, so that shapes are unambiguous

@@ -769,8 +769,11 @@ def _numpy(obs: Obs) -> Arrays:
 
 
 def num_frames(cfg: EnvConfig) -> int:
-    """Returns how many frames an image observation stacks."""
-    return int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
+    """Returns how many frames an image observation stacks in its first dimension."""
+    frames = cfg.wrappers.get("frame_stack", {})
+    if frames.get("axis") is not None or frames.get("fields"):
+        return 1
+    return int(frames.get("stack", 1))
 
 
 def check_single(cfg: EnvConfig) -> None:

@@ -8,7 +8,7 @@ Evaluation reports the original rewards of the environment: wrappers that change
 `train/return_mean`, but neither `eval/return_mean` nor the output of `rlrun eval`. See `in_evaluation`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, SupportsFloat
 
@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun.envs.wrappers.reward_vectors import LinearReward, OwnReward
+from rlrun.nested import get, put
 from rlrun.settings import NonNegativeInt, PositiveInt, Units, config, register
 from rlrun.settings.registry import lookup
 from rlrun.types import Info
@@ -36,36 +37,78 @@ class Wrapper(gym.Wrapper):
 
 @register("wrapper", "frame_stack")
 class FrameStack(gym.Wrapper):
-    """Joins the last `stack` observations to one, [stack, ...], oldest first.
+    """Joins the last `stack` observations to one, oldest first: in a new first dimension [stack, ...], or along `axis`.
 
-    At the start of an episode the first observation is repeated. A replay buffer may store each frame once and stack
-    frames again when it samples; see `Spec.frame_stack`.
+    fields: dotted paths of the entries of a Dict whose frames are joined; []: the observation is a Box. At the start of
+    an episode the first observation is repeated. A replay buffer may store each frame once and stack frames again when
+    it samples (`Spec.frame_stack`). With `axis` or `fields`, it stores whole stacks: `stack` times the memory.
     """
 
     @config
     class Config:
         stack: Units
+        axis: int | None = None
+        fields: list[str] = []  # noqa: RUF012
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)
-        self.stack = cfg.stack
-        space = env.observation_space
+        self.stack, self.axis = cfg.stack, cfg.axis
+        self.paths = [tuple(field.split(".")) for field in cfg.fields] or [()]
+        self.observation_space = env.observation_space
+        self.frames: list[np.ndarray] = []  # of each path, [stack, ...]
+        for path in self.paths:
+            self.observation_space = with_leaf(self.observation_space, path, self._stacked)
+
+    def _stacked(self, space: gym.Space) -> gym.spaces.Box:
+        """Returns the space of joined frames of a Box. Raises ValueError for another space."""
         if not isinstance(space, gym.spaces.Box):
             raise ValueError(f"frame_stack needs Box observations, got {type(space).__name__}")
-        low = np.repeat(space.low[None], cfg.stack, axis=0)
-        high = np.repeat(space.high[None], cfg.stack, axis=0)
-        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype)
-        self.frames = np.zeros((cfg.stack, *space.shape), space.dtype)
+        dims = len(space.shape)
+        if self.axis is not None and not -dims <= self.axis < dims:
+            raise ValueError(f"frame_stack: axis={self.axis}: must be from {-dims} to {dims - 1} for {space}")
+        self.frames.append(np.zeros((self.stack, *space.shape), space.dtype))
+        low, high = (self._joined(np.repeat(bound[None], self.stack, axis=0)) for bound in (space.low, space.high))
+        return gym.spaces.Box(low, high, dtype=space.dtype.type)
+
+    def _joined(self, frames: np.ndarray) -> np.ndarray:
+        """Returns frames [stack, ...] as one observation."""
+        if self.axis is None:
+            return frames
+        return np.concatenate(list(frames), axis=self.axis)
 
     def reset(self, *, seed: int | None = None, options: dict[str, object] | None = None) -> tuple[object, Info]:
         obs, info = self.env.reset(seed=seed, options=options)
-        self.frames = np.repeat(obs[None], self.stack, axis=0)
-        return self.frames, info
+        self.frames = [np.repeat(get(obs, path)[None], self.stack, axis=0) for path in self.paths]
+        return self.observation(obs), info
 
     def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self.frames = np.concatenate([self.frames[1:], obs[None]])  # a new array: earlier stacks stay as they were
-        return self.frames, reward, terminated, truncated, info
+        # new arrays: earlier stacks stay as they were
+        newest = [get(obs, path)[None] for path in self.paths]
+        self.frames = [np.concatenate([old[1:], new]) for old, new in zip(self.frames, newest, strict=True)]
+        return self.observation(obs), reward, terminated, truncated, info
+
+    def observation(self, obs: object) -> object:
+        """Returns the observation with the joined frames in place of the newest."""
+        for path, frames in zip(self.paths, self.frames, strict=True):
+            obs = put(obs, path, self._joined(frames))  # type: ignore[arg-type]  # of arrays in place of tensors
+        return obs
+
+
+def with_leaf(
+    space: gym.Space, path: tuple[str, ...], change: Callable[[gym.Space], gym.Space], field: str = ""
+) -> gym.Space:
+    """Returns a space in which the entry at a path is changed. Raises ValueError if there is no such entry.
+
+    field: the whole path, for messages.
+    """
+    if not path:
+        return change(space)
+    field = field or ".".join(path)
+    if not isinstance(space, gym.spaces.Dict) or path[0] not in space.spaces:
+        raise ValueError(f"frame_stack: fields: the observations {space} have no entry {field}")
+    changed = with_leaf(space[path[0]], path[1:], change, field)
+    return gym.spaces.Dict({**space.spaces, path[0]: changed})
 
 
 @register("wrapper", "time_limit")
