@@ -71,6 +71,40 @@ def test_an_encoding_by_an_autoencoder_is_a_prediction_of_no_steps(algo: str, bu
     torch.testing.assert_close(flat(one.addons), flat(two.addons))
 
 
+PREVIOUS = "algo.representation.previous=[action,reward]"
+
+
+def test_models_read_the_previous_step_of_replayed_steps(build: Build) -> None:
+    values = put(composed("sac", "autoencoder", PREVIOUS), {"env.max_episode_steps": 5, "algo.buffer.capacity": 100})
+    loop: Any = train(build(values), 40)
+    stored, rows = loop.buffer.stored(), loop.addons.relabel(loop.buffer.sample(60))
+    seen, num_envs = rows["training_batch"]["obs"], loop.env.spec.num_envs
+    assert loop.agent.spec.obs == loop.addons[1].model.latent
+    starts = 0
+    for i, row in enumerate(rows["index"].tolist()):
+        last = row - num_envs
+        is_first = last < 0 or bool(stored["truncated"][last])
+        action, reward = (0, 0) if is_first else (stored["action"][last], stored["reward"][last])
+        assert seen["previous_action"][i] == action and seen["previous_reward"][i] == reward
+        starts += is_first
+    assert 0 < starts < 60
+    check_resuming(loop, build(values, begin=False))
+
+
+@pytest.mark.parametrize("trained_by", ["own", "both"])
+def test_rollouts_have_the_log_probabilities_of_models_that_read_the_previous_step(
+    trained_by: str, build: Build
+) -> None:
+    """Only if updates encode the previous step with which the agent acted."""
+    by = f"algo.representation.trained_by={trained_by}"
+    loop: Any = train(build(put(composed("ppo", "vae", PREVIOUS, by), {"env.max_episode_steps": 5})), 1)
+    raw = loop.collect_rollout()
+    rollout = loop.addons.relabel(raw)
+    torch.testing.assert_close(loop.agent.policy(rollout["obs"]).log_prob(rollout["action"]), rollout["log_prob"])
+    other = loop.addons.relabel(raw | {"previous_reward": raw["previous_reward"] + 1})
+    assert not torch.allclose(loop.agent.policy(other["obs"]).log_prob(rollout["action"]), rollout["log_prob"])
+
+
 def test_weights_of_rows_count_in_the_loss_of_a_model(build: Build) -> None:
     """A row of weight 2 counts twice, and one of weight 0 not at all."""
     loop: Any = build(composed("ppo", "autoencoder"))
@@ -216,6 +250,7 @@ def test_losses_of_models_draw_no_numbers(build: Build) -> None:
             "information: bound=ml and product=distribution",
         ),
         ([WITH_INFORMATION[0], "algo.representation.information.bound=mine"], "information.bound='mine'"),
+        (["algo.representation.previous=[velocity]"], "algo.representation.previous.0='velocity': must"),
         (["network=lstm"], "network=lstm is not supported with algo.representation, which takes no sequences"),
     ],
 )

@@ -64,7 +64,7 @@ def test_agents_that_read_nothing_of_the_previous_step_carry_nothing(build: Buil
 )
 def test_previous_step_is_an_entry_of_every_observation(action: Any, shape: tuple[int, ...]) -> None:
     spec = Spec(Box(-1.0, 1.0, (3,)), action, 2, reward_dim=2)
-    addon = PreviousStep(["action", "reward"], spec)
+    addon = PreviousStep(["action", "reward"], spec, "network")
     space = addon.spec_after(spec).obs
     assert isinstance(space, Dict)
     assert [*space.spaces] == ["obs", "previous_action", "previous_reward"]
@@ -72,10 +72,10 @@ def test_previous_step_is_an_entry_of_every_observation(action: Any, shape: tupl
     obs, extras = addon.see(torch.zeros(2, 3), {"first": torch.tensor([True, True])}, False)
     assert isinstance(obs, dict) and equal({key: obs[key] for key in extras}, extras)
     assert extras["previous_action"].shape == (2, *shape)
-    only = PreviousStep(["reward"], spec)
+    only = PreviousStep(["reward"], spec, "network")
     assert [*only.stores] == ["previous_reward", "carry.reward"]
     with pytest.raises(ConfigError, match=r"network\.previous: the observation already has an entry 'previous_action'"):
-        PreviousStep(["action"], addon.spec_after(spec))
+        PreviousStep(["action"], addon.spec_after(spec), "network")
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -1,4 +1,4 @@
-"""Add-on that puts the previous action and the previous reward into observations (`network.previous`)."""
+"""Add-on that puts the previous action and reward into observations (`network.previous`, of a representation too)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,16 +18,19 @@ from rlrun.types import Batch, Obs, Spec
 
 class PreviousStep(Addon):
     """Adds `previous_action`, as the environment executed it, and `previous_reward`, of the environment, to
-    observations. Both are 0 at the first step of an episode, as in RL^2 (Duan et al. 2016, arXiv 1611.02779)."""
+    observations. Both are 0 at the first step of an episode, as in RL^2 (Duan et al. 2016, arXiv 1611.02779).
 
-    def __init__(self, names: Sequence[str], spec: Spec):
+    names: what it adds, action and reward. section: of the config, whose key `previous` lists them.
+    """
+
+    def __init__(self, names: Sequence[str], spec: Spec, section: str):
         super().__init__()
         reward = spaces.Box(-np.inf, np.inf, reward_shape(spec), np.float32)
         known: dict[str, Space] = {"previous_action": spec.action, "previous_reward": reward}
         self.entries = {entry: space for entry, space in known.items() if entry.removeprefix("previous_") in names}
         if isinstance(spec.obs, spaces.Dict):
             for entry in self.entries.keys() & spec.obs.spaces.keys():
-                raise ConfigError(f"network.previous: the observation already has an entry {entry!r}")
+                raise ConfigError(f"{section}.previous: the observation already has an entry {entry!r}")
         self.reads_previous = tuple(names)
         self.stores = self.entries | {f"carry.{name}": self.entries[f"previous_{name}"] for name in names}
 

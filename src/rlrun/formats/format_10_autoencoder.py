@@ -37,7 +37,7 @@ def regroup(algo: dict[str, object]) -> None:
         loss = {"loss": "smooth_l1", "weight": 1.0, "normalize_target": False, "by_dimension": False}
         model |= {"name": "autoencoder", "decoder": {"name": "dense"} | layers | loss}
     kept = {key: former[key] for key in KEPT}
-    algo["representation"] = {"name": "encoding", "model": model, "information": None} | kept
+    algo["representation"] = {"name": "encoding", "model": model, "previous": [], "information": None} | kept
 
 
 def restate(state: dict[str, object]) -> None:

@@ -176,7 +176,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         addons = build_addons(config, spec, cfg, device)
         read = previous_inputs(config.network)
         if read:
-            addons.append(PreviousStep(read, addons.spec_after(spec)))
+            addons.append(PreviousStep(read, addons.spec_after(spec), "network"))
         spec = addons.spec_after(spec)
         parts = Parts(config.seed, device, config.network, spec, "agent", addons.encoder_of_agent, addons.predictor)
         if any(cls.lacks(spec)):
@@ -213,6 +213,9 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     weights = config.algo.get("reward_weights")
     if weights:
         addons += reward_weight_addons(weights, spec, config.trainer.evaluates_during)
+    read = (config.algo.get("representation") or {}).get("previous")
+    if read:
+        addons.append(PreviousStep(read, addons.spec_after(spec), "algo.representation"))
     for name in ("representation", "goals"):
         addon = build_addon(config, name, addons.spec_after(spec), device)
         if addon is not None:

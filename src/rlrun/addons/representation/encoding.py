@@ -37,6 +37,7 @@ class Encoding(LatentState):
     class Config:
         model: Annotated[dict[str, object], Part("model")]
         trained_by: Literal["own", "agent", "both"]
+        previous: list[Literal["action", "reward"]]
         information: Annotated[dict[str, object], Part("information")] | None
         learning_rate: Scheduled[PositiveFloat]
         epochs: PositiveInt

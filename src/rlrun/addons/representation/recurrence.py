@@ -31,7 +31,7 @@ class Recurrence:
         if network["burn_in"] or network["start"] != "stored":
             raise ConfigError(f"{KEY}: sequences begin with stored states; set {KEY}.burn_in=0 and {KEY}.start=stored")
         self.length = length
-        self.previous = PreviousStep(previous, spec)
+        self.previous = PreviousStep(previous, spec, KEY)
         inputs = self.previous.spec_after(spec).obs
         self.torso: Recurrent = registry.build("network", network, [inputs], None, path=KEY)
         state = unbounded(self.torso.size)
