@@ -18,14 +18,17 @@ from made_runs import make_run
 from sound_html import Sound
 
 from rlrun.cli.report import _remarks, build
+from rlrun.media import Histogram, Image
 from rlrun.report import png
 from rlrun.report.compare import Cell, Comparison, Series
 from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, axis, draw, short
+from rlrun.report.media import stored_pictures
 from rlrun.report.names import shortened
-from rlrun.report.runs import StoredRun
+from rlrun.report.runs import StoredRun, read
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
 from rlrun.report.tables import ReportTable, conditions, mixtures
+from rlrun.telemetry import media
 
 
 def runs(folder: Path, algos: int, envs: int, seeds: int, evaluations: int = 10) -> Path:
@@ -226,6 +229,54 @@ def test_page_escapes_hostile_names_and_numbers(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "index.html").read_text()
     Sound(text)
     assert "<i>" not in text and "<x/>" not in text and text.count("</script>") == 2
+
+
+def png_of(*size: int) -> bytes:
+    return Image(np.zeros(size[::-1], np.uint8)).content()
+
+
+def test_page_embeds_the_latest_stored_picture_of_each_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {100: 1.0})
+    for step, width in ((1000, 8), (20_000, 32)):
+        media.store(run, step, "<i>latents", Image(np.zeros((16, width), np.uint8)))
+    media.store(run, 5, "b", Image(np.zeros((400, 500), np.uint8)))
+    media.store(run, 5, "counts", Histogram(np.zeros(3)))
+    build([str(run)], {}, "").write(tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    page = Sound(text)
+    assert "<i>latents" not in text and "&lt;i&gt;latents" in text and "step 20,000 of" in text
+    loads = [load for load in page.loads if load.startswith("data:image/png;base64,")]
+    assert [base64.b64decode(load.partition(",")[2]) for load in loads] == [png_of(32, 16), png_of(500, 400)]
+    assert 'width="320" height="160"' in text and 'width="500" height="400"' in text and "left out" not in text
+
+
+def test_stored_files_that_are_no_small_png_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = png_of(4, 4)
+    run = make_run(tmp_path / "run", {100: 1.0})
+    (run / "media").mkdir()
+    wide = content[:16] + (4097).to_bytes(4, "big") + content[20:]
+    flat = content[:20] + bytes(4) + content[24:]
+    files = {
+        "good": content,
+        "script": b"<svg onload=f()>" + content[16:],
+        "wide": wide,
+        "flat": flat,
+        "cut": content[:20],
+    }
+    for name, file in (files | {"large": content + bytes(1 << 20)}).items():
+        (run / "media" / f"000000000001-{name}.png").write_bytes(file)
+    runs, _ = read([run])
+    found, left_out = stored_pictures(runs)
+    assert [(one.name, one.run, one.step) for one in found] == [("good", str(run), 1)] and left_out == 5
+    monkeypatch.setattr("rlrun.report.media.PAGE_BYTES", 2 * len(content) - 1)
+    assert [len(one) for one in stored_pictures(runs + runs)[:1]] == [1] and stored_pictures(runs + runs)[1] == 11
+    build([str(run)], {}, "").write(tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "Pictures left out: 5." in text and "onload" not in text
+
+
+def test_page_without_stored_pictures_has_no_section_for_them(written: tuple[Path, str]) -> None:
+    assert 'id="stored"' not in written[1] and 'href="#stored"' not in written[1]
 
 
 def test_control_characters_and_text_directions_are_replaced(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlrun.report import frame, png, svg, tables
+from rlrun.report import frame, media, png, svg, tables
 from rlrun.report.compare import Comparison
 from rlrun.report.figures import Picture, draw
 from rlrun.report.names import printable, shortened
@@ -62,6 +62,7 @@ class Report:
         methods = self.comparison.methods
         readings: list[dict[str, object]] = []
         panels = {picture.name: _panels(picture, len(methods), readings) for picture in pictures}
+        stored, left_out = media.stored_pictures(self.runs)
         states = [run.state for run in self.runs]
         return frame.render(
             "report/page.html",
@@ -74,6 +75,8 @@ class Report:
             mixtures=tables.mixtures(self.comparison),
             conditions=tables.conditions(self.comparison),
             pictures=panels,
+            stored=stored,
+            left_out=left_out,
             swatches=[Markup(svg.swatch(index)) for index in range(len(methods))],
             tables={table.name: table for table in found},
             states={state: states.count(state) for state in dict.fromkeys(states)},

@@ -79,6 +79,12 @@ def kept(run: Path, step: int) -> list[Medium]:
     return media
 
 
+def latest_images(run: Path) -> list[Medium]:
+    """Returns the latest image of each name, by name. The files may have any content."""
+    latest = {medium.name: medium for medium in _all(run) if medium.kind is Image}
+    return [latest[name] for name in sorted(latest)]
+
+
 def _all(run: Path) -> Iterator[Medium]:
     for path in sorted((run / FOLDER).glob("*-*")):
         step, _, name = path.stem.partition("-")
