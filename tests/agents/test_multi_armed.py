@@ -110,6 +110,7 @@ def test_gradient_bandit_samples_from_its_softmax():
 REGRET = {"epsilon_greedy": 450, "ucb": 776, "bayesian_ucb": 60, "thompson": 60, "gradient_bandit": 300}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", REGRET)
 def test_multi_armed_regret_stays_small(algo, tmp_path):
     words = [f"algo={algo}", "env=BernoulliBandit", "env.kwargs.reward_probs=[0.1,0.3,0.5,0.7,0.9]", "env.num_envs=20"]
@@ -122,6 +123,7 @@ def test_multi_armed_regret_stays_small(algo, tmp_path):
     assert rows[-1]["train/best_arm"] > 0.9 and rows[-1]["eval/return_mean"] > 0.85
 
 
+@pytest.mark.slow
 def test_gaussian_thompson_regret_is_within_twice_the_lower_bound(tmp_path):
     """Lai and Robbins: 2 ln t / gap, summed over the suboptimal arms. The regret of uniform play is 4,000."""
     pulls, gaps = 2000, [1, 2, 3, 4]
