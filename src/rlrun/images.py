@@ -37,3 +37,15 @@ def fitted(image: "NDArray[np.uint8]", shape: Sequence[int]) -> "NDArray[np.uint
     height, width, _ = np.minimum(image.shape, shape)
     fit[:height, :width] = image[:height, :width]
     return fit
+
+
+def side_by_side(left: "NDArray[np.uint8]", right: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Returns one image of two [height, width, 3], of which the right one is enlarged, by a whole factor, as far as the
+    height of the left one allows."""
+    import numpy as np
+
+    factor = max(1, len(left) // len(right))
+    right = right.repeat(factor, axis=0).repeat(factor, axis=1)
+    height = max(len(left), len(right))
+    pair = [fitted(image, (height, *image.shape[1:])) for image in (left, right)]
+    return np.concatenate(pair, axis=1)

@@ -169,7 +169,7 @@ def test_priorities_with_an_unknown_exponent_stay_as_they_are(make_env: Make) ->
     alpha = torch.tensor(0.4, dtype=torch.float64)
     buffer = with_errors(make_env, alpha=ScheduledValue(0.4, alpha))
     before = buffer.tree.get(torch.arange(200))
-    buffer.alpha.fill_(torch.nan)
+    buffer.alpha.fill_(-1.0)
     alpha.fill_(0.7)
     buffer.sample(1)
     assert float(buffer.alpha) == 0.7 and torch.equal(buffer.tree.get(torch.arange(200)), before)

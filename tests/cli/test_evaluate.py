@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from rlrun.agents.policy.ppo import PPO
 from rlrun.cli import evaluate as cli
 from rlrun.cli import main
 
@@ -94,6 +96,27 @@ def test_film_shows_environments_side_by_side(run: Path, tmp_path: Path, capsys:
     difference = np.abs(last[:, :600].astype(int) - last[:, 600:])
     assert (difference > 100).sum() > 100, "they are different environments"
     assert result["lengths"] == evaluate(capsys, run, "episodes=3")[1]["lengths"]
+
+
+def test_film_shows_what_the_agent_draws_beside_the_environment(
+    run: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    """An agent draws by the extra `image` of `act`."""
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("videos"))
+    act = PPO.act
+
+    def drawing(self: Any, obs: Any, *others: Any) -> Any:
+        action, extras = act(self, obs, *others)
+        return action, extras | {"image": torch.full((len(obs), 100, 50, 3), 200, dtype=torch.uint8)}
+
+    monkeypatch.setattr(PPO, "act", drawing)
+    result = evaluate(capsys, tmp_path / "run", "episodes=3", "video=true", "frames=3")[1]
+    (film,) = result["videos"]
+    command = [ffmpeg.get_ffmpeg_exe(), "-i", film, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    pixels = subprocess.run(command, capture_output=True, check=True).stdout
+    frames = np.frombuffer(pixels, np.uint8).reshape(3, 400, 600 + 4 * 50, 3)
+    assert np.abs(frames[:, :, 604:].astype(int) - 200).max() < 10
 
 
 def test_film_is_written_in_the_run_whatever_the_name_of_its_folder(

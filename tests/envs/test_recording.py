@@ -1,6 +1,7 @@
 """Videos and data sets hold whole episodes in the environment's own units, or a one-line error is given."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,3 +191,36 @@ def test_a_missing_package_for_data_sets_is_one_line(tmp_path: Path, monkeypatch
     with pytest.raises(ConfigError, match=r"pip install 'rlrun\[data\]'"):
         DataSet(tmp_path / "counts-v0", cartpole(), (Counts.observation_space, Counts.action_space), {})
     assert not [*tmp_path.iterdir()]
+
+
+def test_picture_of_the_agent_stands_beside_the_frame_that_it_acted_on(tmp_path: Path, monkeypatch: Any) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    written: list[Any] = []
+
+    def write_frames(*args: Any, **options: Any) -> Any:
+        while True:
+            written.append((yield))
+
+    monkeypatch.setattr(ffmpeg, "write_frames", write_frames)
+    env, seen, acted = Counts(), [0], [0]
+    image = np.zeros((40, 40, 3), np.uint8)
+
+    def step(action: int) -> Any:
+        seen[0] += 1
+        return {}, 0.0, seen[0] == 3, False, {}
+
+    def render() -> Any:
+        image.fill(seen[0])  # always the same memory
+        return image
+
+    monkeypatch.setattr(env, "reset", lambda: ({}, {}))
+    monkeypatch.setattr(env, "step", step)
+    monkeypatch.setattr(env, "render", render)
+    picture = partial(np.full, (20, 10), dtype=np.uint8)
+    film = VideoRecorder(env, 1, lambda: tmp_path / "film.mp4", picture=lambda: picture(fill_value=100 + acted[0]))
+    film.reset()
+    for number in range(3):
+        acted[0] = number
+        film.step(0)
+    assert [frame.shape for frame in written] == [(40, 60, 3)] * 4
+    assert [(frame[0, 0, 0], frame[39, 59, 0]) for frame in written] == [(0, 100), (1, 101), (2, 102), (3, 102)]

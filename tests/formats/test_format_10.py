@@ -92,7 +92,7 @@ def test_priorities_of_format_9_have_an_unknown_exponent(prefix: str) -> None:
     of_loop = {"_extra_state": {"updates": 4}, "metrics._extra_state": {"episodes": []}}
     state = of_loop | {"trainer._extra_state": {"progress": {"settled": 9, "episodes": 2}}}
     new: dict[str, Any] = renamed_state(state | {f"{prefix}highest": torch.ones(())}, 9, "prioritized_dqn")
-    assert torch.isnan(new[f"{prefix}alpha"]) and new[f"{prefix}highest"] == 1
+    assert new[f"{prefix}alpha"] == -1 and new[f"{prefix}highest"] == 1
     assert "buffer.alpha" not in renamed_state(dict(state), 9, "dqn")
 
 

@@ -1,6 +1,5 @@
 """Prioritised experience replay (Schaul et al. 2016, arXiv 1511.05952), proportional variant."""
 
-import math
 from typing import Any
 
 import torch
@@ -35,20 +34,13 @@ class Prioritized(Replay):
 
     needs_errors = True
     highest: Tensor  # the highest priority so far, 0-d
-    alpha: Tensor  # exponent of the stored priorities, 0-d
+    alpha: Tensor  # with a schedule of alpha: the exponent of the stored priorities, 0-d; negative: unknown
 
     def __init__(self, cfg: Config, *args: Any):
         super().__init__(cfg, *args)
         self.tree = SumTree(self.ring.capacity * self.spec.num_envs, self.device)
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
-        self.register_buffer("alpha", torch.tensor(self.present_alpha, dtype=torch.float64))
-
-    @property
-    def present_alpha(self) -> float:
-        """Alpha at this point of the run."""
-        if isinstance(self.cfg.alpha, Tensor):
-            return max(float(self.cfg.alpha), ALPHA_STEP)
-        return self.cfg.alpha
+        self.register_buffer("alpha", torch.tensor(max(float(cfg.alpha), ALPHA_STEP), dtype=torch.float64))
 
     def add(self, step: Step) -> None:
         """Stores one vector step. Once its successors are stored, its transitions have the highest priority so far."""
@@ -86,17 +78,26 @@ class Prioritized(Replay):
             error = error.view(-1, batch_size)
             weight = batch["weight"].view(-1, batch_size)
             error = of_sequences(error, weight)
-        new_priority = priority(error, float(self.alpha), self.cfg.epsilon)
+        new_priority = priority(error, self.exponent, self.cfg.epsilon)
         self.tree.set(self.storage_index(batch["index"]), new_priority)
         self.highest.copy_(torch.maximum(self.highest, new_priority.max()))
 
+    @property
+    def exponent(self) -> float:
+        """The exponent of the stored priorities."""
+        if isinstance(self.cfg.alpha, Tensor):
+            return float(self.alpha)
+        return self.cfg.alpha
+
     def follow_alpha(self) -> None:
-        """Raises all priorities to the present value of alpha if it has moved by ALPHA_STEP."""
-        present, stored = self.present_alpha, float(self.alpha)
-        if math.isnan(stored):  # of a run before format 10, whose priorities have the alpha of their time
+        """Raises all priorities to the present value of a schedule of alpha, if it has moved by ALPHA_STEP."""
+        if not isinstance(self.cfg.alpha, Tensor):
+            return
+        present = max(float(self.cfg.alpha), ALPHA_STEP)
+        if self.exponent < 0:  # of a run before format 10, whose priorities have the alpha of their time
             self.alpha.fill_(present)
-        elif abs(present - stored) >= ALPHA_STEP:
-            power = present / stored
+        elif abs(present - self.exponent) >= ALPHA_STEP:
+            power = present / self.exponent
             self.tree.raise_to(power)
             self.highest.pow_(power)
             self.alpha.fill_(present)

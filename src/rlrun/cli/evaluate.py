@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,14 @@ from rlrun.errors import ConfigError, printable
 from rlrun.settings.types import MOST_EPISODES
 
 if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
     from rlrun.envs.making.make import Recipe
     from rlrun.envs.stepping.slot import EnvSlot
     from rlrun.envs.stepping.vector import VectorEnv
     from rlrun.run.trained import Trained
+    from rlrun.types import Batch
 
 USAGE = (
     "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [frames=300] [envs=4] [record=DIR] "
@@ -107,8 +112,27 @@ class Watcher:
             if self.record.exists():
                 raise ConfigError(f"record={self.record}: exists already")
         self.written: dict[str, Any] = {}
+        self.pictures: Tensor | None = None  # those that the agent drew with its last actions, of each environment
 
-    def __call__(self, trained: "Trained") -> None:
+    def acted(self, extras: "Batch") -> None:
+        """Keeps the pictures that an agent draws, the extra `image`."""
+        self.pictures = extras.get("image")
+
+    def picture(self, env: int) -> "np.ndarray | None":
+        """Returns the agent's picture of an environment, uint8 [height, width, 3], or None. Those of a film of several
+        environments, the first of which has this number, are tiled."""
+        from rlrun.envs.recording import tiled
+        from rlrun.images import rgb
+
+        if self.pictures is None:
+            return None
+        pictures = [*self.pictures[env : env + self.envs].cpu().numpy()]
+        if len(pictures) == 1:
+            return pictures[0]
+        return tiled([*map(rgb, pictures)])
+
+    def begin(self, trained: "Trained") -> None:
+        """Wraps the environments."""
         from rlrun.envs.stepping.pool import SyncPool
 
         env = trained.env
@@ -153,8 +177,10 @@ class Watcher:
             films.append(str(folder / f"step_{snapshot.step:09}-{len(films)}.mp4"))
             return Path(films[-1])
 
-        for slot, share in zip(slots, episodes_per_env(self.num_films, len(slots)), strict=True):
-            slot.env = VideoRecorder(slot.env, int(share), start, shot, self.frames)
+        shares = episodes_per_env(self.num_films, len(slots))
+        for number, (slot, share) in enumerate(zip(slots, shares, strict=True)):
+            picture = partial(self.picture, number)
+            slot.env = VideoRecorder(slot.env, int(share), start, shot, self.frames, picture)
 
     def _record(
         self, env: "VectorEnv", slots: list["EnvSlot"], recipe: "Recipe", trained: "Trained", folder: Path

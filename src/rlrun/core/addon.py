@@ -23,6 +23,7 @@ class Addon(Learner):
     """
 
     reads_raw_steps: ClassVar[bool] = False  # whether `on_step` gets steps without the changes of `env.transforms`
+    section: str = ""  # the section of the config that it is built from, such as "representation"
 
     def spec_after(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the given one.
@@ -141,6 +142,17 @@ class Addons(nn.ModuleList):
 
     def __iter__(self) -> Iterator[Addon]:
         return super().__iter__()  # type: ignore[return-value]
+
+    def add(self, section: str, addons: Iterable[Addon]) -> None:
+        """Appends the add-ons that are built from a section of the config."""
+        for addon in addons:
+            addon.section = section
+            self.append(addon)
+
+    @property
+    def sections(self) -> list[str]:
+        """The section of each add-on."""
+        return [addon.section for addon in self]
 
     @property
     def stores(self) -> dict[str, Space]:

@@ -20,7 +20,7 @@ import numpy as np
 from rlrun.envs.making.make import Recipe
 from rlrun.envs.stepping import executed
 from rlrun.errors import ConfigError, printable
-from rlrun.images import fitted, rgb
+from rlrun.images import fitted, rgb, side_by_side
 from rlrun.snapshot.atomic import new_file, rename
 
 FPS = 30  # frames per second of environments without `render_fps` in their metadata
@@ -29,8 +29,9 @@ FPS = 30  # frames per second of environments without `render_fps` in their meta
 class VideoRecorder(gym.Wrapper):
     """Writes the next `episodes` episodes as MP4 videos, of each at most the first `frames` frames.
 
-    `start()` returns the path of the next video, and `shot` is called after every frame. Frames of another size than
-    the first are cropped or padded, and None is left out; a line on stderr says so.
+    `start()` returns the path of the next video, and `shot` is called after every frame. `picture()` returns an image
+    that is shown to the right of a frame, or None; it is called when the agent has acted on what the frame shows.
+    Frames of another size than the first are cropped or padded, and None is left out; a line on stderr says so.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class VideoRecorder(gym.Wrapper):
         start: Callable[[], Path],
         shot: Callable[[], object] = lambda: None,
         frames: float = math.inf,
+        picture: Callable[[], np.ndarray | None] = lambda: None,
     ):
         super().__init__(env)
-        self.episodes_left, self.start, self.shot = episodes, start, shot
+        self.episodes_left, self.start, self.shot, self.picture = episodes, start, shot, picture
+        self.waiting: np.ndarray | None = None  # the last frame, which is written when the agent has acted on it
         self.frames = frames
         self.is_filming = False
         self.shots = 0  # of the current episode
@@ -64,6 +67,7 @@ class VideoRecorder(gym.Wrapper):
         return answer
 
     def step(self, action: object) -> Any:
+        self._write()
         answer = self.env.step(action)
         if self.is_filming:
             self._shoot()
@@ -81,7 +85,15 @@ class VideoRecorder(gym.Wrapper):
         if image is None:
             self.missing += 1
             return
-        frame = rgb(image)
+        self.waiting = rgb(image).copy()  # some environments draw into the memory of their last image
+
+    def _write(self) -> None:
+        if self.waiting is None:
+            return
+        frame, self.waiting = self.waiting, None
+        picture = self.picture()
+        if picture is not None:
+            frame = side_by_side(frame, rgb(picture))
         if self.writer is None:
             self._open(frame.shape)
         if frame.shape != self.shape:
@@ -101,6 +113,7 @@ class VideoRecorder(gym.Wrapper):
         self.writer.send(None)
 
     def _cut(self) -> None:
+        self._write()
         if self.writer:
             self.writer.close()
             rename(self.unfinished, self.path)

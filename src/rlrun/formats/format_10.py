@@ -4,8 +4,6 @@ The default number of updates of an iteration follows its minimums; it was one f
 an on-policy agent reads is in `critic_update`.
 """
 
-import math
-
 from rlrun.formats import format_10_autoencoder
 
 LOOP = "_extra_state"
@@ -60,7 +58,7 @@ def restate(state: dict[str, object]) -> None:
     format_10_autoencoder.restate(state)
     for name in [*state]:
         if name.endswith((".buffer.highest", ".collected.highest")) or name == "buffer.highest":
-            state[f"{name.removesuffix('highest')}alpha"] = state[name] * math.nan  # type: ignore[operator]
+            state[f"{name.removesuffix('highest')}alpha"] = state[name] * 0 - 1  # type: ignore[operator]
     loop, metrics, trainer = (state.get(key) for key in (LOOP, METRICS, TRAINER))
     if not isinstance(loop, dict) or not isinstance(metrics, dict) or not isinstance(trainer, dict):
         return

@@ -208,20 +208,22 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
         n_step = agent_cfg.n_step
     loop: type[Loop] = registry.lookup("loop", config.algo["loop"]["name"])
 
-    addons = Addons(transforms_of(config.env.transforms, spec, loop.replays))
-    addons += normalisers(config.env.normalize, addons.spec_after(spec), gamma, n_step, loop.phases)
+    addons = Addons()
+    addons.add("transforms", transforms_of(config.env.transforms, spec, loop.replays))
+    addons.add("normalize", normalisers(config.env.normalize, addons.spec_after(spec), gamma, n_step, loop.phases))
     weights = config.algo.get("reward_weights")
     if weights:
-        addons += reward_weight_addons(weights, spec, config.trainer.evaluates_during)
+        addons.add("reward_weights", reward_weight_addons(weights, spec, config.trainer.evaluates_during))
     read = (config.algo.get("representation") or {}).get("previous")
     if read:
-        addons.append(PreviousStep(read, addons.spec_after(spec), "algo.representation"))
+        addons.add("previous", [PreviousStep(read, addons.spec_after(spec), "algo.representation")])
     for name in ("representation", "goals"):
         addon = build_addon(config, name, addons.spec_after(spec), device)
         if addon is not None:
-            addons.append(addon)
+            addons.add(name, [addon])
     intrinsic = build_addon(config, "intrinsic", addons.spec_after(spec), device)
-    addons += intrinsic_addons(addons.reward_modules, intrinsic, spec, loop.replays, n_step)
+    of_rewards = intrinsic_addons(addons.reward_modules, intrinsic, spec, loop.replays, n_step)
+    addons.add("intrinsic", of_rewards)
     return addons
 
 

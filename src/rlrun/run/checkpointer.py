@@ -8,7 +8,7 @@ from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.errors import SnapshotError
 from rlrun.run.data import data_digests
-from rlrun.run.weights import without
+from rlrun.run.weights import ADDONS, without
 from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store
@@ -47,6 +47,7 @@ class StoreCheckpointer:
             "updates": self.loop.updates,
             "total_steps": self.config.trainer.total_steps,
             "algo": self.config.algo["name"],
+            ADDONS: self.loop.addons.sections,
             **self.recorded._asdict(),
             "metrics": self.log.written._asdict(),
             "data": data_digests(self.loop),

@@ -150,11 +150,13 @@ def play(
     interrupted: Callable[[], bool] = lambda: False,
     watch: Callable[[], object] = lambda: None,
     sampling: "Sampling | None" = None,
+    acted: Callable[[Batch], object] = lambda extras: None,
 ) -> list[EpisodeResult]:
     """Plays `episodes` episodes and returns their results. A meta-learner adapts to the tasks first.
 
-    sampling: samples some of the actions. watch: called after adaptation, before the first episode. The environments
-    must have a time limit. Raises EvaluationInterruptedError when `interrupted` returns True.
+    sampling: samples some of the actions. watch: called after adaptation, before the first episode. acted: called with
+    the extras of every action before the environments take it. The environments must have a time limit. Raises
+    EvaluationInterruptedError when `interrupted` returns True.
     """
     policy: Any = agent
     if isinstance(agent, MetaAgent):
@@ -174,6 +176,7 @@ def play(
         if interrupted():
             raise EvaluationInterruptedError
         action, extras = addons.act(policy, obs, carry, explore)
+        acted(extras)
         step, events = env.step(action)
         weight = step["weight"].cpu().numpy()
         reward = step["reward"].cpu().numpy().astype(np.float64)

@@ -2,11 +2,12 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rlrun import dotted, files, imports
 from rlrun.config import resumable
@@ -25,11 +26,11 @@ from rlrun.run.assemble import build_agent, check_requirements, eval_env, prepar
 from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
 from rlrun.run.evaluation import EpisodeResult, play, summary
 from rlrun.run.untrusted import check_environment
-from rlrun.run.weights import load_part, locate
+from rlrun.run.weights import load_acting, locate
 from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store
-from rlrun.types import Objective, Spec
+from rlrun.types import Batch, Objective, Spec
 
 ENV_KWARGS = "env.kwargs."
 
@@ -44,6 +45,16 @@ class Trained:
     env: VectorEnv
     agent: Agent
     addons: Addons
+
+
+class Watch(Protocol):
+    """Sees the episodes of an evaluation."""
+
+    def begin(self, trained: Trained) -> None:
+        """Called before the first episode."""
+
+    def acted(self, extras: Batch) -> None:
+        """Called with the extras of every action."""
 
 
 @contextmanager
@@ -87,8 +98,7 @@ def restored(
         with built_from(run_path):
             check_requirements(config)
             agent, addons = build_agent(config, env.spec, device)
-        load_part(agent, snapshot.state, "agent")
-        load_part(addons, snapshot.state, "addons")
+        load_acting(agent, addons, snapshot.state)
         yield Trained(run_path, config, snapshot, env, agent, addons)
     finally:
         env.close()
@@ -100,19 +110,18 @@ def evaluate(
     seed: int | None = None,
     explore: bool = False,
     words: Mapping[str, object] | None = None,
-    watch: Callable[[Trained], object] | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Evaluates a snapshot and returns the statistics of its episodes. path, words: as in `restored`.
 
-    watch: called before the first episode; with it, the environments are in this process.
+    watch: sees the episodes; with it, the environments are in this process.
     """
     with restored(path, episodes, seed, words or {}, in_this_process=watch is not None) as trained:
-
-        def begin() -> None:
-            if watch is not None:
-                watch(trained)
-
-        results = play(trained.agent, trained.addons, trained.env, episodes, explore, watch=begin)
+        played = (trained.agent, trained.addons, trained.env, episodes, explore)
+        if watch is None:
+            results = play(*played)
+        else:
+            results = play(*played, watch=partial(watch.begin, trained), acted=watch.acted)
         objective = trained.addons.spec_after(trained.env.spec).objective
     snapshot = trained.snapshot
     about = {"run": str(trained.path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}

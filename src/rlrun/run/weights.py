@@ -1,13 +1,15 @@
 """Loads weights from a snapshot or file into a new run (`init_from`), or into an agent for evaluation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from rlrun import files, memory
 from rlrun.config.schema import RunConfig
+from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.core.state import StartsFresh
@@ -15,6 +17,7 @@ from rlrun.errors import ConfigError
 from rlrun.snapshot import manifest, tensors
 from rlrun.snapshot.store import Store
 
+ADDONS = "addons"  # in the header of a snapshot: the section of the config that each add-on is built from
 WEIGHTS_ONLY = "weights_only"  # in the header of a snapshot that holds what acting needs, and nothing else
 
 
@@ -49,30 +52,42 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_explor
     """Loads the weights of a run, a snapshot or a safetensors file into a new loop.
 
     Optimisers and random streams are not loaded.
-    modules: parts of the agent to load; empty: the whole agent, and the add-ons with the statistics of normalisation.
-    An entry is a name such as `actor`, or `<name here>:<name there>` if the source has another name for the part, as in
+    modules: parts to load; empty: the whole agent, and the add-ons with the statistics of normalisation. An entry names
+    a part of the agent, such as `actor` or `agent.actor`, or the add-ons of a section of the config, such as
+    `addons.normalize`. It is `<name here>:<name there>` if the source has another name for the part, as in
     `particles.0.policy:policy`. An empty name means the whole agent.
     fresh_exploration: keep the loop's own state of exploration, such as noise, and do not load that of the source.
     """
-    weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
+    state, sections_there = stored(path)
+    weights = {key: value for key, value in state.items() if "_extra_state" not in key}
     source = f"init_from={path}"
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, StartsFresh))
     if fresh_exploration:
         fresh += tuple(exploration(loop))
+
+    def may_lack(name: str) -> bool:
+        return name.endswith("_extra_state") or name.startswith(fresh)
+
     for entry in modules:
         name, colon, name_there = entry.partition(":")
         if not colon:
             name_there = name
-        place = place_of(name)
-        origin = place_of(name_there)
-        renamed = {}
-        for key, value in weights.items():
-            if key.startswith(f"{origin}."):
-                renamed[place + key.removeprefix(origin)] = value
-        load_part(part_of(loop.agent, name, source), without(renamed, fresh), place, fresh, source)
+        places = places_of(name, loop.addons.sections)
+        origins = places_of(name_there, sections_there)
+        if not places or len(places) != len(origins):
+            raise ConfigError(
+                f"{source}: {name} stands for {len(places)} add-ons here and {name_there} for {len(origins)} there "
+                f"(here: {', '.join(loop.addons.sections)}; there: {', '.join(sections_there)})"
+            )
+        for place, origin in zip(places, origins, strict=True):
+            renamed = {}
+            for key, value in weights.items():
+                if key.startswith(f"{origin}."):
+                    renamed[place + key.removeprefix(origin)] = value
+            load_part(part_of(loop, place, source), without(renamed, fresh), place, may_lack, source)
     if not modules:
-        load_part(loop.agent, without(weights, fresh), "agent", fresh, source)
-        load_part(loop.addons, without(weights, fresh), "addons", fresh, source)
+        load_part(loop.agent, without(weights, fresh), "agent", may_lack, source)
+        load_part(loop.addons, without(weights, fresh), "addons", may_lack, source)
 
 
 def exploration(loop: Loop) -> Iterator[str]:
@@ -83,14 +98,14 @@ def exploration(loop: Loop) -> Iterator[str]:
                 yield f"{place}.{name}"
 
 
-def stored(path: Path) -> Mapping[str, object]:
-    """Returns the state stored at `path`, by names such as `agent.actor.output.bias`.
+def stored(path: Path) -> tuple[Mapping[str, object], list[str]]:
+    """Returns the state stored at `path`, by names such as `agent.actor.output.bias`, and the section of each add-on.
 
     Raises ConfigError if there is no state at `path`, SnapshotError if a snapshot is faulty.
     """
     if path.suffix == ".safetensors":
         try:
-            return tensors.load(files.read(path.resolve(), memory.total() // manifest.COPIES))
+            return tensors.load(files.read(path.resolve(), memory.total() // manifest.COPIES)), []
         except Exception as error:  # an untrusted file may hold anything
             raise ConfigError(f"init_from={path}: cannot be read ({manifest.line(error)})") from None
     run_path, name = locate(path)
@@ -99,24 +114,41 @@ def stored(path: Path) -> Mapping[str, object]:
     store = Store(run_path)
     if not store.names():
         raise ConfigError(f"init_from={path}: not a run with a snapshot, nor a snapshot of one, nor a safetensors file")
-    return store.load(name).state
+    snapshot = store.load(name)
+    sections = snapshot.header.get(ADDONS)  # missing in a snapshot of an earlier version
+    if not isinstance(sections, list):
+        sections = []
+    return snapshot.state, [str(section) for section in sections]
 
 
-def place_of(name: str) -> str:
-    """Returns the prefix of an agent's part in the state of a run. An empty name is the whole agent."""
-    if not name:
-        return "agent"
-    return f"agent.{name}"
+def places_of(name: str, sections: list[str]) -> list[str]:
+    """Returns the prefixes of a part in the state of a run: of the agent, or of the add-ons `addons.<section>`.
 
-
-def part_of(agent: nn.Module, name: str, source: str) -> nn.Module:
-    """Returns the part of the agent with this name.
-
-    Raises ConfigError, which names `source`, if there is none or it has no weights.
+    sections: the section of each add-on of the run. An empty name is the whole agent.
     """
-    parts = {name: part for name, part in agent.named_modules() if has_weights(part)}
+    group, _, inner = name.partition(".")
+    if group == "agent":
+        return [name]
+    if group != ADDONS:
+        return [f"agent.{name}".removesuffix(".")]
+    section, dot, rest = inner.partition(".")
+    return [f"{ADDONS}.{number}{dot}{rest}" for number, own in enumerate(sections) if own == section]
+
+
+def part_of(loop: Loop, place: str, source: str) -> nn.Module:
+    """Returns the part of a loop at a place, `agent`, `agent.<name>` or `addons.<number>`.
+
+    Raises ConfigError, which names `source`, if there is none or a part of the agent has no weights.
+    """
+    group, _, name = place.partition(".")
+    if group == ADDONS:
+        modules = dict(loop.addons.named_modules())
+        if name not in modules:
+            raise ConfigError(f"{source}: the add-on has no part {name.partition('.')[2]}")
+        return modules[name]
+    parts = {name: part for name, part in loop.agent.named_modules() if has_weights(part)}
     if name not in parts:
-        children = ", ".join(child for child, part in agent.named_children() if has_weights(part))
+        children = ", ".join(child for child, part in loop.agent.named_children() if has_weights(part))
         raise ConfigError(f"{source}: the agent has no {name} (it has: {children})")
     return parts[name]
 
@@ -135,13 +167,14 @@ def load_part(
     module: nn.Module,
     state: Mapping[str, object],
     prefix: str,
-    optional: tuple[str, ...] | None = None,
+    may_lack: Callable[[str], bool] | None = None,
     source: str = "the snapshot",
 ) -> None:
     """Loads the entries under `prefix` into a module.
 
+    may_lack: whether an entry of this name may be missing; None: all must be there.
     Raises ConfigError, which names `source`, if names or shapes do not match the module, or if a parameter is not
-    finite. If `optional` is given, extra state and entries whose names begin with one of these prefixes may be missing.
+    finite.
     """
     own = {}
     for key, value in state.items():
@@ -157,13 +190,35 @@ def load_part(
     place = not_finite(module)
     if place is not None:
         raise ConfigError(f"{source}: {prefix}.{place} holds numbers that are not finite")
-    if optional is not None:
-        needed = [key for key in missing if not key.endswith("_extra_state")]
-        missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
+    if may_lack is not None:
+        missing = [key for key in missing if not may_lack(f"{prefix}.{key}")]
     if missing:
         raise ConfigError(f"{source}: does not fit this config: {prefix}.{missing[0]} is missing there")
     if unknown:
         raise ConfigError(f"{source}: does not fit this config: {prefix}.{unknown[0]} is unknown here")
+
+
+def load_acting(agent: Agent, addons: Addons, state: Mapping[str, object]) -> None:
+    """Loads a snapshot of which only what acting reads must be there.
+
+    Weights that it lacks, such as those of critics, are NaN afterwards, so that no number is computed with others.
+    """
+    for learner, prefix in ((agent, "agent"), (addons, ADDONS)):
+        unread = unread_by_acting(learner, prefix)
+        load_part(learner, state, prefix, unread.__contains__)
+        for name, tensor in learner.state_dict(prefix=f"{prefix}.").items():
+            if name in unread - state.keys() and isinstance(tensor, Tensor) and tensor.is_floating_point():
+                tensor.fill_(torch.nan)
+
+
+def unread_by_acting(learner: Agent | Addons, prefix: str) -> set[str]:
+    """Returns the names in the state of an agent, or of add-ons, of all that neither `act` nor `see` reads."""
+    read = {learner, *(module for part in learner.acting() for module in part.modules())}
+    return {
+        f"{prefix}.{name}"
+        for name in learner.state_dict()
+        if learner.get_submodule(name.rpartition(".")[0]) not in read
+    }
 
 
 def not_finite(module: nn.Module) -> str | None:

@@ -32,7 +32,7 @@ STATE_LIMIT = 16 << 20  # bytes of state.json, which does not contain arrays
 NODE_LIMIT = 1 << 20  # lists, dicts and their items in a JSON file; each takes far more memory than its text
 LINE_LIMIT = 200  # characters of a message
 CHECKSUM_LINE = re.compile(rb' "checksum": "[0-9a-f]{64}",')
-RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*")  # a path in the module tree
+RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")  # a path in the module tree
 
 
 @config
