@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.spaces import Dict
 from model_runs import composed, model_of
 from torch import Tensor
+from torch.distributions import Categorical, kl_divergence
 from toys import train
 
 from rlrun.core.random import Stream
@@ -50,20 +52,34 @@ def test_straight_through_samples_have_the_probabilities_of_the_logits() -> None
 
 @pytest.mark.parametrize("gradient", ["straight_through", "gumbel"])
 def test_loss_of_a_discrete_vae_is_that_of_its_samples_and_the_kl_to_uniform(gradient: str) -> None:
-    model = discrete(gradient=gradient, categories=4, beta=0.5)
+    model = discrete(gradient=gradient, categories=4, beta=0.5, temperature=0.5)
     batch = batch_of(torch.randn(6, 4))
     noise = model.noise(batch, Stream(0, "draws"))
     losses, metrics = model.loss(batch, noise)
     _, logits = model.logits(batch["obs"])
     log_p = logits.log_softmax(-1)
     kl = (log_p.exp() * (log_p + torch.tensor(4.0).log())).sum((-1, -2))
-    sample = straight_through(logits, noise["gumbel"])
+    samples = {
+        "straight_through": straight_through(logits, noise["gumbel"]),
+        "gumbel": straight_through_gumbel(logits, noise["gumbel"], 0.5),
+    }
+    sample = samples[gradient]
     error = (model.decoder(sample) - batch["obs"]).square().mean(-1)
     torch.testing.assert_close(losses, error + 0.5 * kl)
     torch.testing.assert_close(metrics["loss/representation_kl"], kl.detach().mean())
     (found,) = torch.autograd.grad(error.sum(), model.encoder.output.bias, retain_graph=True)
     (ours,) = torch.autograd.grad((losses - 0.5 * kl).sum(), model.encoder.output.bias)
-    assert torch.allclose(found, ours) == (gradient == "straight_through")
+    torch.testing.assert_close(found, ours)
+
+
+def test_kl_of_a_discrete_vae_with_a_prior_network_is_that_of_torch() -> None:
+    obs = Dict({"seen": unbounded(3), "goal": unbounded(2)})
+    model: Any = model_of("discrete_vae", obs, variables=3, categories=4, prior=["goal"], **{"network.hidden": [8]})
+    batch: Any = {"obs": {"seen": torch.randn(6, 3), "goal": torch.randn(6, 2)}, "weight": torch.ones(6)}
+    _, metrics = model.loss(batch, model.noise(batch, Stream(0, "draws")))
+    prior, logits = model.logits(batch["obs"])
+    expected = kl_divergence(Categorical(logits=logits), Categorical(logits=prior)).sum(-1).mean()
+    torch.testing.assert_close(metrics["loss/representation_kl"], expected.detach())
 
 
 def test_latent_state_of_a_discrete_vae_is_the_most_probable_choice() -> None:

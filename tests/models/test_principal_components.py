@@ -1,9 +1,11 @@
 """The plain autoencoder, beside principal components."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, MultiBinary
 from model_runs import learn, model_of
 from torch import Tensor
 
@@ -47,3 +49,9 @@ def test_model_refuses_a_recurrent_network() -> None:
     settings = {key: value for key, value in lstm.items() if key not in ("actor", "critic")}
     with pytest.raises(ConfigError, match="network=lstm: is not supported, because a model takes single observations"):
         model_of("autoencoder", Box(-1, 1, (4,)), network=settings)
+
+
+def test_decoded_bits_are_probabilities() -> None:
+    model: Any = model_of("autoencoder", MultiBinary(4), latent=3, **{"decoder.loss": "bce"})
+    latent = torch.randn(6, 3)
+    torch.testing.assert_close(model.decode(latent), model.decoder(latent).sigmoid())

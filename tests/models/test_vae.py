@@ -1,5 +1,6 @@
 """Variational autoencoders: KL, evidence of linear-Gaussian data, target of the KL, prior networks."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,11 @@ def test_beta_moves_until_the_kl_meets_its_target() -> None:
 
 def test_gradient_of_log_beta_is_the_distance_from_the_target() -> None:
     weight, kl = KLWeight(2.0, target=1.5), torch.tensor([1.0, 4.0], requires_grad=True)
+    weight.log_beta.data.fill_(math.log(3.0))  # beta is no longer the initial one
     penalty = weight.penalty(kl)
     of_beta, of_kl = torch.autograd.grad(penalty.sum(), [weight.log_beta, kl])
     torch.testing.assert_close(of_beta, torch.tensor(0.5 - 2.5))
-    torch.testing.assert_close(of_kl, torch.tensor([2.0, 2.0]))
+    torch.testing.assert_close(of_kl, torch.tensor([3.0, 3.0]))
     torch.testing.assert_close(KLWeight(2.0, None).penalty(kl), 2.0 * kl)
 
 
@@ -135,6 +137,21 @@ def test_posterior_without_change_is_the_prior() -> None:
     obs = {"seen": torch.randn(5, 3), "goal": torch.randn(5, 2)}
     prior, change = model.parameters_of(obs)
     assert torch.equal(model.encode(obs), prior[:, :2]) and not gaussian_kl(prior, change).any()
+
+
+def test_loss_of_a_vae_with_a_prior_network_is_that_of_its_sample_and_the_kl() -> None:
+    model, noise = with_prior(), torch.randn(5, 2)
+    obs = {"seen": torch.randn(5, 3), "goal": torch.randn(5, 2)}
+    batch = {"obs": obs, "weight": torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0])}
+    losses, metrics = model.loss(batch, {"latent": noise})
+    prior, change = model.parameters_of(obs)
+    (mean, std), (prior_mean, prior_std) = (
+        (mean, (0.5 * log_var).exp()) for mean, log_var in (x.chunk(2, -1) for x in (prior + change, prior))
+    )
+    kl = kl_divergence(Normal(mean, std), Normal(prior_mean, prior_std)).sum(-1)
+    error, _ = model.reconstruct(mean + std * noise, batch)
+    torch.testing.assert_close(losses, error + kl)
+    torch.testing.assert_close(metrics["loss/representation_kl"], kl[:4].detach().mean())
 
 
 def test_encoder_sees_the_parameters_of_the_prior() -> None:
