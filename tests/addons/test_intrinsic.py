@@ -17,6 +17,7 @@ from rlrun.addons.rewards.total import RewardSum
 from rlrun.agents.policy.columns import columns, combined
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
+from rlrun.core.statistics import Statistics
 from rlrun.functional.returns import gae
 from rlrun.settings import registry
 from rlrun.types import Batch, Bonus, Context, Spec
@@ -196,6 +197,8 @@ def test_observations_of_intrinsic_rewards_are_standardised_by_option(name: str)
         SeparateBonus(model).relabel(batch)
         seen = model.preprocess(batch)["next_obs"]
         assert torch.equal(seen, batch["next_obs"]) == (part == "none")
+        live = [module.live.count.item() for module in model.modules() if isinstance(module, Statistics)]
+        assert live[0] == live[-1] == 200 or part == "none", "of rewards, and of observations"
     torch.testing.assert_close(seen.mean((0, 1)), torch.zeros(3), atol=1e-5, rtol=0)
     assert seen.abs().max() <= 5.0
     if name == "icm":

@@ -66,10 +66,12 @@ class Fetching(Transform):
 
 
 HALVED, RAW = {"name": "halved"}, {"name": "untransformed"}
-LEGAL: list[list[dict[str, Any]]] = [
-    [*first, *rest] for first in ([], [RAW]) for count in (1, 2, 3) for rest in permutations([*REWARDS, HALVED], count)
+PAIRS: list[list[dict[str, Any]]] = [
+    [*first, *rest] for first in ([], [RAW]) for count in (1, 2) for rest in permutations([*REWARDS, HALVED], count)
 ]
-IDS = ["-".join(values["name"].removeprefix("reward_") for values in sections) for sections in LEGAL]
+TRIPLES = [[*rest] for rest in permutations([*REWARDS, HALVED], 3)]
+LEGAL = [(sections, columns) for columns in (1, 2) for sections in PAIRS] + [(sections, 1) for sections in TRIPLES]
+IDS = ["-".join(values["name"].removeprefix("reward_") for values in sections) for sections, _ in LEGAL]
 
 
 def spec_of(columns: int, num_envs: int = 2) -> Spec:
@@ -107,8 +109,7 @@ STORED = {columns: replay_of(STEPS[columns], columns, Reading()) for columns in 
 INDEX = torch.arange(200)
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("sections", LEGAL, ids=IDS)
+@pytest.mark.parametrize(("sections", "columns"), LEGAL, ids=IDS)
 def test_transforms_of_steps_rollouts_and_replay_are_equal(sections: Any, columns: int) -> None:
     steps, spec = STEPS[columns], spec_of(columns)
     replays, rolls_out = (Addons(transforms_of(sections, spec, replays)) for replays in (True, False))
@@ -226,6 +227,13 @@ def test_transforms_are_built_for_the_spec_of_those_before_them() -> None:
     transforms: Any = transforms_of([HALVED, REWARDS[0], HALVED], spec_of(1), True)
     assert [transforms[0].limit, transforms[2].limit] == [9.0, 4.5]
     assert Addons(transforms).spec_after(spec_of(1)).obs.high.tolist() == [2.25] * 3
+
+
+def test_loops_that_learn_from_returns_refuse_transforms_of_rewards(build: Callable[..., Loop]) -> None:
+    line = "env.transforms: reward_clip has no effect, because algo.loop learns from the returns of whole episodes"
+    with pytest.raises(ConfigError, match=line):
+        build(toy("cem", **{"env.transforms": [{"name": "reward_clip"}]}))
+    assert transforms_of([HALVED], spec_of(1), False, relabels=False)
 
 
 class Copied(RewardModule):

@@ -42,6 +42,17 @@ def test_gradients_of_a_phase_equal_those_by_hand(build: Build) -> None:
         torch.testing.assert_close(found.view(4), rows.T @ error, atol=1e-6, rtol=0)
 
 
+def test_losses_of_a_phase_are_in_units_of_the_standard_deviation_of_returns_by_option(build: Build) -> None:
+    agent = build(toy("ppg", **{"algo.critic_update.normalize_target": True})).agent
+    batch = minibatch(agent, torch.ones(4))
+    _, plain = agent.critic.phase_loss(batch)
+    agent.critic.moments.var.fill_(25.0)
+    _, scaled = agent.critic.phase_loss(batch)
+    for name in ("loss/phase_critic", "loss/phase_auxiliary"):
+        torch.testing.assert_close(scaled[name], plain[name] / 25)
+    assert scaled["loss/phase_kl"] == plain["loss/phase_kl"]
+
+
 def test_the_critic_and_the_policy_get_no_gradient_from_each_other(build: Build) -> None:
     agent = build(toy("ppg")).agent
     critic = agent.critic

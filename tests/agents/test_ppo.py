@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import toy, train
+from toys import Values, toy, train
 
 from rlrun.core.loop import Loop
 
@@ -41,8 +41,10 @@ def test_ppo_learning_rate_stays_positive_in_the_last_rollout(build: Build) -> N
     assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
 
 
-def test_ppo_first_ratio_is_1_with_normalised_observations(build: Build) -> None:
-    loop: Any = build(toy("ppo", **{"env.normalize.kind": "both", "algo.epochs": 1, "algo.minibatch_size": 16}))
+@pytest.mark.parametrize("statistics", [{"name": "all"}, {"name": "ema", "rate": 0.1}, {"name": "window", "size": 20}])
+def test_ppo_first_ratio_is_1_with_normalised_observations(statistics: Values, build: Build) -> None:
+    words = {"env.normalize.kind": "both", "env.normalize.statistics": statistics}
+    loop: Any = build(toy("ppo", **words, **{"algo.epochs": 1, "algo.minibatch_size": 16}))
     for _ in range(4):
         metrics = loop.tick()
         assert metrics["loss/kl"].item() == pytest.approx(0, abs=1e-6) and metrics["loss/clipped"] == 0

@@ -110,3 +110,10 @@ def test_hindsight_needs_a_goal_environment() -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             build_loop(run_config(composed(algo, env, "algo.buffer=hindsight", *words)))
+
+
+@pytest.mark.parametrize("reward", ["environment", "distance"])
+def test_runs_with_rewards_by_distance_make_no_further_environment(reward: str, build: Build) -> None:
+    words = ["algo.buffer=hindsight", f"algo.buffer.reward={reward}"]
+    loop: Any = train(build(composed("sac", "PointReach", *words)), 2)
+    assert (loop.env.goal_rewards.env is None) == (reward == "distance")

@@ -36,8 +36,8 @@ follow; it makes the environment and the agents."""
 
 # groups without YAML files
 WITHOUT_FILES = {
-    "wrapper": "wrappers of environments",
     "transform": "transforms of rewards",
+    "wrapper": "wrappers of environments",
     "callback": "callbacks of runs",
 }
 

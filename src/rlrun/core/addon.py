@@ -104,6 +104,11 @@ class Transform(Addon):
         super().__init__()
         self.cfg, self.replays = cfg, replays
 
+    @property
+    def changes_rewards(self) -> bool:
+        """Whether `per_step` changes anything."""
+        return type(self).per_step is not Transform.per_step
+
     def per_step(self, reward: Tensor) -> Tensor:
         """Returns the transformed rewards of single steps, in the shape of the given ones.
 

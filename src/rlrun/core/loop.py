@@ -33,6 +33,7 @@ class Loop(Requires, Module):
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
     has_reports: ClassVar[bool] = True  # whether its batches may hold reports of the environment
+    relabels: ClassVar[bool] = True  # whether it learns from batches as add-ons relabel them
     # where rows for running statistics come from: steps ("rollout"), and batches of replay, those of an offline phase
     # ("pretrain") or others ("replay")
     phases: ClassVar[tuple[str, ...]] = ("rollout",)

@@ -22,6 +22,8 @@ class Evolution(Loop):
     one episode per environment, and the number of an episode determines what is random in it.
     """
 
+    relabels = False
+
     @config
     class Config:
         episodes: Size

@@ -209,7 +209,7 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     loop: type[Loop] = registry.lookup("loop", config.algo["loop"]["name"])
 
     addons = Addons()
-    addons.add("transforms", transforms_of(config.env.transforms, spec, loop.replays))
+    addons.add("transforms", transforms_of(config.env.transforms, spec, loop.replays, loop.relabels))
     addons.add("normalize", normalisers(config.env.normalize, addons.spec_after(spec), gamma, n_step, loop.phases))
     weights = config.algo.get("reward_weights")
     if weights:

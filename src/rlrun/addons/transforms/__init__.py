@@ -10,14 +10,22 @@ from rlrun.types import Spec
 KEY = "env.transforms"
 
 
-def transforms_of(sections: Sequence[dict[str, object]], spec: Spec, replays: bool) -> list[Transform]:
+def transforms_of(
+    sections: Sequence[dict[str, object]], spec: Spec, replays: bool, relabels: bool = True
+) -> list[Transform]:
     """Returns the transforms that `env.transforms` lists, each built for the spec that the ones before it return.
 
-    Raises ConfigError if one stands where it must not.
+    relabels: whether the loop learns from relabelled batches (`Loop.relabels`).
+    Raises ConfigError if one stands where it must not, or would have no effect.
     """
     transforms: list[Transform] = []
     for index, values in enumerate(sections):
         transform: Transform = registry.build("transform", values, spec, replays, path=f"{KEY}.{index}")
+        if transform.changes_rewards and not relabels:
+            raise ConfigError(
+                f"{KEY}: {transform.registered} has no effect, because algo.loop learns from the returns of whole "
+                "episodes; choose a wrapper of rewards"
+            )
         spec = transform.spec_after(spec)
         transforms.append(transform)
     check_order(transforms)

@@ -16,7 +16,7 @@ class MyCritic(Minimum):
     """With two members, pessimism=1 is the minimum and pessimism=0 the mean."""
 
     @config
-    class Config(Minimum.Config):  # members and target_members
+    class Config(Minimum.Config):  # members, target_members and normalize_target
         pessimism: NonNegativeFloat = 1.0  # standard deviations that are subtracted from the mean
 
     def __init__(self, cfg: Config):
