@@ -168,6 +168,12 @@ def test_ring_holds_the_latest_rows() -> None:
     assert sorted(ring.sample(torch.tensor([0.0, 0.5, 0.99])).flatten().tolist()) == [2, 3, 4]
 
 
+def test_ring_holds_the_first_rows_of_more_than_its_size() -> None:
+    ring = LatestRows(3, 1)
+    ring.add(torch.arange(5.0).view(5, 1))
+    assert ring.rows.flatten().tolist() == [0.0, 1.0, 2.0] and ring.added == 3
+
+
 def test_conditional_estimates_refuse_what_is_no_bound() -> None:
     with pytest.raises(ConfigError, match="bound=dv: is no bound of a conditional mutual information"):
         estimator("dv", "distribution", conditional=True)
