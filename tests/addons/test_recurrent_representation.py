@@ -2,6 +2,7 @@
 hidden."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from rlrun.errors import ConfigError
 from rlrun.run.evaluation import evaluate
 from rlrun.settings import Around, registry
 from rlrun.spaces import unbounded
-from rlrun.testing import check_resuming
+from rlrun.testing import check_resuming, save
 from rlrun.types import Batch, Context, Spec
 
 Build = Callable[..., Loop]
@@ -269,6 +270,17 @@ def test_shards_carry_the_state_of_the_encoder(build: Build) -> None:
     latent = two.addons.relabel(rollout)["obs"]
     predicted = two.agent.policy(latent.flatten(0, 1)).log_prob(rollout["action"].flatten(0, 1))
     torch.testing.assert_close(predicted, rollout["log_prob"].flatten())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algo", "loop"), [("ppo", {"lag": 1}), ("sac", {"shard_steps": 3})])
+def test_shards_in_workers_carry_the_same_states(algo: str, loop: Values, build: Build, tmp_path: Path) -> None:
+    values = small_run(algo, **{"env.num_envs": 4, "algo.loop.shards": 2})
+    values["algo"]["loop"] |= loop
+    local = {"cluster": {"name": "local", "workers": None, "on_lost": "fail", "state_every": 100}}
+    runs = [train(build(each), 6) for each in (values, put(values, local))]
+    first, second = (save(each, tmp_path / "run").digest for each in runs)
+    assert first == second
 
 
 def test_both_readers_of_next_steps_get_their_own(build: Build) -> None:

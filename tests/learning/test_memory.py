@@ -58,6 +58,34 @@ def test_what_was_seen_ten_steps_ago_is_recalled_out_of_replay(
     assert least <= evaluate(loop.agent, loop.addons, loop.env, 64)["eval/return_mean"] <= most
 
 
+REPRESENTATION = ["algo.representation=predictive", "algo.representation.latent=16", "algo.representation.hidden=[64]"]
+GRU = [
+    "algo.representation.network=gru", "algo.representation.network.features=32",
+    "algo.representation.network.hidden=[32]",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "least", "most"),
+    [([*GRU, "algo.representation.network.sequence_length=12"], 0.95, 1.0), ([], 0.3, 0.7)],
+)
+def test_a_representation_with_memory_recalls_for_an_agent_without(
+    network: list[str], least: float, most: float, build: Callable[..., Loop]
+) -> None:
+    words = ["algo=ppo", "env=Recall", "preset=none", *REPRESENTATION, "algo.representation.epochs=4", *network]
+    loop = train(build(put(jobs(words)[0].values, SETTINGS)), 60)
+    assert least <= evaluate(loop.agent, loop.addons, loop.env, 64)["eval/return_mean"] <= most
+
+
+@pytest.mark.slow
+def test_a_representation_with_memory_swings_a_pendulum_of_unknown_velocity_up(tmp_path: Path) -> None:
+    words = ["algo=sac", "env=MaskedPendulum", "algo.loop.batch_size=64", *REPRESENTATION, *GRU]
+    words.append("algo.representation.network.sequence_length=8")
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_return"] > -400
+
+
 @pytest.mark.slow
 def test_without_memory_a_pendulum_of_unknown_velocity_stays_down(tmp_path: Path) -> None:
     """Trains for as many steps as `recurrent_sac` needs to swing it up (test_thresholds.py)."""

@@ -63,6 +63,7 @@ def loud() -> Iterator[dict[str, Any]]:
         ("vtrace", {"lag": 2}),
         ("svpg", {"lag": 0}),
         ("mbrl", {"shard_steps": 3}),
+        pytest.param("latent_mbrl", {"shard_steps": 3}, marks=pytest.mark.slow),
         ("sac", {"lag": 1}),
         ("sac", {"shard_steps": 3}),
         ("dqn", {"lag": 1, "shard_steps": 3}),

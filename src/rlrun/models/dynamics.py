@@ -73,7 +73,8 @@ class DeterministicDynamics(Dynamics):
         self.cfg, self.members, self.learning_rate = cfg, cfg.members, cfg.learning_rate
         name = str(cfg.network["name"])
         if is_recurrent(name):
-            raise ConfigError(f"algo.dynamics.network={name}: is not supported, because imagined states have no memory")
+            why = "imagined states have no memory; those of algo=latent_mbrl may have one"
+            raise ConfigError(f"algo.dynamics.network={name}: is not supported, because {why}")
         self.flat_action = FlattenInputs(spec.action)
         (self.size,) = spec.obs.shape
         inputs = Box(-np.inf, np.inf, (self.size + self.flat_action.size,), np.float32)
