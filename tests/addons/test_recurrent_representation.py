@@ -1,6 +1,7 @@
 """Predictive representations with memory: what they read, how they learn and resume, and a system whose velocity is
 hidden."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def part(spec: Spec = SPEC, **changes: Any) -> Any:
 
 def collected(model: Any, time: int, envs: int, system: Any = None) -> Batch:
     """Returns a rollout [time, envs, ...] of a system: (obs, reward, next state) by state and action."""
-    state = 0.3 * torch.randn(envs, 2)
+    state = 0.45 * torch.randn(envs, 2)
     first = torch.ones(envs, dtype=torch.bool)
     carry: Batch = {"first": first}
     rows = []
@@ -180,10 +181,10 @@ def test_rollouts_are_learned_from_in_sequences_that_cover_every_step() -> None:
 
 
 def unseen(state: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A point with a hidden velocity: the reward is its next position, with noise of standard deviation 0.1."""
+    """A spring with a hidden velocity: the reward is its next position, with noise of standard deviation 0.1."""
     position, velocity = state.unbind(-1)
-    velocity = 0.9 * velocity + 0.1 * action[:, 0]
-    position = 0.9 * position + velocity
+    cos, sin = math.cos(0.3), math.sin(0.3)
+    position, velocity = cos * position + sin * velocity, cos * velocity - sin * position + 0.15 * action[:, 0]
     return torch.stack([position, velocity], -1), position + 0.1 * torch.randn(len(state))
 
 
@@ -196,7 +197,8 @@ def reward_error(network: Values | None, updates: int) -> float:
         model.optim.learning_rate.fill_(0.02 if step < 0.7 * updates else 0.002)
         batch = collected(model, 13, 64, unseen)
         rows = model.rows_of(model.relabel(batch))
-        model.fit(next_steps(rows, torch.arange(64), model.num_next_steps))
+        starts = torch.arange(64 * 8 // model.length)  # both learn from the first 8 steps
+        model.fit(next_steps(rows, starts, model.num_next_steps))
     test = collected(model, 11, 4000, unseen)
     latent = model.relabel(test)["obs"][5]
     actions = test["action"][5:10].transpose(0, 1)
@@ -207,9 +209,9 @@ def reward_error(network: Values | None, updates: int) -> float:
 
 def test_a_memory_predicts_the_rewards_of_a_hidden_velocity() -> None:
     network = GRU | {"hidden": [], "features": 16, "sequence_length": 8}
-    with_memory, without = reward_error(network, 120), reward_error(None, 60)
+    with_memory, without = reward_error(network, 100), reward_error(None, 60)
     print("errors with a GRU and without a memory", with_memory, without)
-    assert with_memory < 1.3 * 0.1**2 and without > 10 * with_memory
+    assert with_memory < 1.5 * 0.1**2 and without > 10 * with_memory
 
 
 def test_entries_of_observations_and_reports_are_decoded_by_name() -> None:
@@ -239,7 +241,8 @@ def test_entries_of_observations_and_reports_are_decoded_by_name() -> None:
 
 
 EVERY_STEP: Values = {"algo.n_step": 2, "algo.entropy_reward": {"name": "every_step", "normalize": False}}
-RUNS: list[Any] = [("sac", {}), ("sac", EVERY_STEP), ("rainbow", {}), ("ppo", {"env.num_envs": 4}), ("ppo_lstm", {})]
+RUNS: list[Any] = [("sac", EVERY_STEP), ("ppo", {"env.num_envs": 4})]
+RUNS += [pytest.param(algo, {}, marks=pytest.mark.slow) for algo in ("sac", "rainbow", "ppo_lstm", "svpg", "muzero")]
 
 
 def small_run(algo: str, **changes: Any) -> Values:
@@ -263,7 +266,7 @@ def test_runs_with_a_recurrent_encoder_resume_bit_for_bit(algo: str, changes: Va
 def test_shards_carry_the_state_of_the_encoder(build: Build) -> None:
     values = small_run("ppo", **{"algo.loop.rollout_steps": 18, "env.num_envs": 4})
     plain, one, two = (build(put(values, {"algo.loop.shards": count})) for count in (None, 1, 2))
-    for _ in range(3):
+    for _ in range(2):
         assert equal(plain.tick(), one.tick()) and two.tick()
     assert equal(weights(plain), weights(one))
     rollout = two.collect_rollout()

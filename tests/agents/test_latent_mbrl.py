@@ -69,10 +69,8 @@ GRU = ["algo.representation.network=gru", "algo.representation.dynamics_network=
         (["algo.representation=encoding"], "algo=latent_mbrl: plans in predictions; set algo.representation="),
         (["algo.representation.decode.reward=0"],
          "algo.representation.decode=obs: reward is not decoded, but algo=latent_mbrl plans with predicted rewards"),
-        (["algo.representation.unroll_steps=0", "algo.representation.decode.reward=0"], "reward is not decoded, but"),
         (GRU, "algo.representation.dynamics_network begins with the state of the encoder, which latent states do not"),
         (["env=CartPole"], "algo=latent_mbrl needs Box actions; this environment has Discrete(2)"),
-        (["algo.planner.elites=1000"], "algo.planner.elites=1000: there are only 100"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned_in_latent_states_is_refused_in_one_line(

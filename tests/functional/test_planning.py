@@ -157,6 +157,8 @@ def test_path_integrals_weight_elites_by_their_cost() -> None:
     assert mean_cost([(cost, plan.actions) for cost, plan in found]) < 0.5  # random shooting: 3.3
     wide = mppi(cost, *start, problems[0].normal(1, 4), LOW, HIGH, 2, 0.5, min_std=1.5, max_std=2.0)
     assert torch.allclose(wide.var, torch.tensor(1.5**2)), "the standard deviation has a lower bound"
+    narrow = mppi(cost, *start, problems[0].normal(1, 4), LOW, HIGH, 2, 0.5, min_std=0.01, max_std=0.05)
+    assert (narrow.var <= 0.05**2 + 1e-8).all(), "and an upper one"
 
 
 def test_a_shifted_plan_ends_with_its_mean_action() -> None:

@@ -81,7 +81,7 @@ def test_a_representation_with_memory_recalls_for_an_agent_without(
 @pytest.mark.slow
 def test_a_representation_with_memory_swings_a_pendulum_of_unknown_velocity_up(tmp_path: Path) -> None:
     words = ["algo=sac", "env=MaskedPendulum", "algo.loop.batch_size=64", *REPRESENTATION, *GRU]
-    words.append("algo.representation.network.sequence_length=8")
+    words += ["algo.representation.network.sequence_length=8", "trainer.total_steps=10000"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_return"] > -400
 

@@ -14,6 +14,7 @@ from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
+from rlrun.functional.planning import cem
 from rlrun.models.dynamics import DeterministicDynamics, StochasticDynamics
 from rlrun.models.planners import PLAN, CrossEntropy, PathIntegral, RandomShooting
 from rlrun.models.rewards import LearnedReward
@@ -266,6 +267,26 @@ def test_plans_begin_in_the_middle_and_go_on_from_the_last_one(cls: Any) -> None
     mean, _ = plans.start({"first": torch.tensor([True, False]), PLAN: last})
     assert (mean[0] == 1.0).all() and torch.equal(mean[1, :4], last[1, 1:])
     assert torch.equal(mean[1, 4], last[1].mean(0))
+
+
+def test_the_plan_of_cem_is_that_of_the_function_with_its_settings() -> None:
+    plans = planner(CrossEntropy, keep=2, init_std=0.5)
+    carry = {"first": torch.tensor([True, True])}
+    mean, std = plans.start(carry)
+    limits = plans.low, plans.high
+    found = cem(cost, mean, std**2, plans.noise, *limits, plans.cfg.elites, plans.cfg.tau, plans.cfg.epsilon, 2)
+    action, extras = plans.plan(cost, carry, False)
+    assert torch.equal(action, found.actions[:, 0]) and torch.equal(extras[PLAN], found.mean)
+    assert not torch.equal(found.mean, found.actions)
+    sizes: list[int] = []
+    plans.plan(lambda actions: sizes.append(actions.shape[1]) or cost(actions), carry, False)
+    assert max(sizes) == plans.most_candidates == 30 + 2 + 1
+
+
+@pytest.mark.parametrize(("correlation", "least", "most"), [(0.0, -0.1, 0.1), (0.9, 0.85, 0.95)])
+def test_the_noise_of_a_planner_has_its_correlation(correlation: float, least: float, most: float) -> None:
+    noise = planner(CrossEntropy, correlation=correlation, candidates=2000).noise
+    assert least < float((noise[..., 1:, :] * noise[..., :-1, :]).mean()) < most
 
 
 def test_planners_refuse_more_elites_than_candidates() -> None:

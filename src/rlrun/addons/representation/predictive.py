@@ -293,9 +293,7 @@ class Predictive(LatentState):
     def unpredictable(self, field: str) -> str:
         if field not in self.paths:
             return f"algo.representation.decode={', '.join(self.paths)}: {field} is not decoded"
-        if self.dynamics is None:
-            return "algo.representation.unroll_steps=0: there are no dynamics"
-        if self.dynamics.begins_with_memory:
+        if self.dynamics is not None and self.dynamics.begins_with_memory:
             return (
                 "algo.representation.dynamics_network begins with the state of the encoder, which latent states do "
                 "not hold; set another number of features"
