@@ -9,6 +9,7 @@ from toys import equal, toy, train
 
 from rlrun.cli import main
 from rlrun.errors import ConfigError
+from rlrun.types import Context
 
 Build = Callable[..., Any]
 
@@ -77,6 +78,34 @@ def test_members_learn_from_their_own_part_of_a_minibatch(build: Build) -> None:
     assert rows["obs"].tolist() == [[0, 1, 2], [3, 4, 5]] and "reward" not in rows
     with pytest.raises(ConfigError, match=r"algo\.loop\.batch_size: must be at least algo\.dynamics\.members=2"):
         agent.divided({name: value[:1] for name, value in batch.items()})
+
+
+def transitions(rows: int) -> Any:
+    batch = {"obs": torch.randn(rows, 3), "action": torch.rand(rows, 1) * 2 - 1, "reward": torch.randn(rows)}
+    return batch | {"next_obs": torch.randn(rows, 3), "weight": torch.ones(rows)}
+
+
+def test_masked_rows_teach_nothing(build: Build) -> None:
+    batch = transitions(8)
+    batch["weight"][2] = batch["weight"][7] = 0.0
+    other = {name: value.clone() for name, value in batch.items()}
+    for name in ("obs", "next_obs", "reward"):
+        other[name][[2, 7]] += 5.0
+    agents = [build(toy("mbrl")).agent for _ in range(2)]
+    for agent, rows in zip(agents, (batch, other), strict=True):
+        agent.update(rows, Context(0, 0, 0.0))
+        assert float(agent.dynamics.of_obs.count) == 6, "statistics grow in updates, without masked rows"
+    for name in ("dynamics_optim", "reward_optim"):
+        assert torch.equal(getattr(agents[0], name).flat, getattr(agents[1], name).flat)
+
+
+def test_the_losses_of_all_members_are_summed(build: Build) -> None:
+    agent = build(toy("mbrl")).agent
+    rows = agent.divided(transitions(8))
+    loss = agent.dynamics.loss(rows["obs"], rows["action"], rows["next_obs"]).mean(1).sum()
+    grads = agent.dynamics_optim.grads(loss)
+    agent.update_dynamics(rows)
+    torch.testing.assert_close(agent.dynamics_optim.exp_avg, 0.1 * grads)
 
 
 def test_given_models_are_not_trained(build: Build) -> None:

@@ -1,6 +1,8 @@
 """Dynamics, reward models and planners, as parts of an agent that plans."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from rlrun.core.state import Optim
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.functional.planning import cem
-from rlrun.models.dynamics import DeterministicDynamics, StochasticDynamics
+from rlrun.models.dynamics import DeterministicDynamics, StochasticDynamics, known
 from rlrun.models.planners import PLAN, CrossEntropy, PathIntegral, RandomShooting
 from rlrun.models.rewards import LearnedReward
 from rlrun.types import Spec
@@ -149,6 +151,8 @@ def test_stochastic_dynamics_minimise_the_negative_log_likelihood() -> None:
     obs, action, next_obs = torch.randn(2, 5, 2), torch.randn(2, 5, 1), torch.randn(2, 5, 2)
     mean, std = model.predict(obs, action)
     expected = -torch.distributions.Normal(mean, std).log_prob(next_obs).sum(-1)
+    noise = torch.randn(2, 5, 2)
+    assert torch.allclose(model.step(obs, action, noise), mean + std * noise)
     penalty = 0.01 * (model.max_log_var.sum() - model.min_log_var.sum())
     assert torch.allclose(model.loss(obs, action, next_obs), expected + penalty, atol=1e-4)
     with torch.no_grad():
@@ -172,9 +176,16 @@ def test_a_learned_reward_reaches_the_reward() -> None:
         index = torch.randint(2000, (128,), generator=torch.Generator().manual_seed(step))
         optim.step(model.loss(obs[index], action[index], next_obs[index], reward[index]).mean())
     error = (model(obs, action, next_obs) - reward) ** 2
+    assert torch.allclose(model.loss(obs, action, next_obs, reward), 0.5 * error)
     assert error.mean() < 0.01 * reward.var()
     members = model(obs.expand(3, -1, -1), action.expand(3, -1, -1), next_obs.expand(3, -1, -1))
     assert members.shape == (3, 2000) and torch.allclose(members[1], model(obs, action, next_obs), atol=1e-5)
+
+
+def test_equations_of_other_observations_are_not_known() -> None:
+    equations: Any = SimpleNamespace(obs=spec(2).obs)
+    assert known(replace(spec(2), equations=equations)) is equations
+    assert known(replace(spec(3), equations=equations)) is None and known(spec(2)) is None
 
 
 @pytest.fixture
