@@ -45,6 +45,37 @@ def test_diayn_reward_of_separable_skills_is_log_of_their_number(build: Build) -
     torch.testing.assert_close(model.raw_reward(rows), torch.full((64,), math.log(4)), atol=0.05, rtol=0)
 
 
+def normal_density(x: torch.Tensor) -> torch.Tensor:
+    return (-0.5 * x.square() - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "box"])
+@pytest.mark.parametrize("statistics", ["none", "all"])
+def test_diayn_reward_of_continuous_skills_is_a_ratio_of_densities(kind: str, statistics: str, build: Build) -> None:
+    changes = {"algo.goals": {"name": kind, "dims": 2}, "algo.intrinsic.obs_statistics": {"name": statistics}}
+    loop: Any = train(build(put(toy("diayn"), changes)), 3)
+    model, batch = loop.addons[1].model, loop.addons.relabel(loop.buffer.all())
+    skill = batch["carry.goal"]
+    rows = model.preprocess(batch)
+    predicted = model.discriminator({"obs": rows["next_obs"]["obs"]})
+    prior = {"gaussian": normal_density(skill), "box": torch.full(skill.shape[:1], -2 * math.log(2))}[kind]
+    torch.testing.assert_close(model.raw_reward(rows), normal_density(skill - predicted) - prior)
+    assert torch.equal(rows["next_obs"]["goal"], skill), "statistics of observations leave skills as they are"
+
+
+def test_the_prediction_of_continuous_skills_learns_by_half_the_squared_error(build: Build) -> None:
+    changes = {"algo.goals": {"name": "gaussian", "dims": 2}, "algo.intrinsic.hidden": [32]}
+    loop: Any = train(build(put(toy("diayn"), changes)), 1)
+    model, skill = loop.addons[1].model, torch.randn(64, 2)
+    state = torch.cat([skill, skill[:, :1]], 1)
+    rows = {"next_obs": {"obs": state, "goal": skill}, "weight": torch.ones(64)}
+    predicted = model.discriminator({"obs": state}).detach()
+    assert model.fit(rows)["loss/diayn"] == pytest.approx(0.5 * (predicted - skill).square().sum(-1).mean().item())
+    for _ in range(200):
+        loss = model.fit(rows)["loss/diayn"]
+    assert loss < 0.05
+
+
 def test_diayn_requires_goals(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"algo\.intrinsic=diayn: requires algo\.goals=categorical"):
         build(put(toy("diayn"), {"algo.goals": None}))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
+from scipy.stats import kstest, norm
 from toys import equal, put, streams, toy, train
 
 from rlrun.core.loop import Loop
@@ -20,9 +21,9 @@ VALUES = {"name": "categorical", "num_goals": 4}
 GOAL_EXTRA = "carry.goal"
 
 
-def goals(obs: Any = None) -> Any:
+def goals(obs: Any = None, values: Any = VALUES) -> Any:
     spec = Spec(obs or Box(-np.inf, np.inf, (3,), np.float32), Discrete(2), num_envs=1000)
-    return registry.build("goals", VALUES, spec, Parts(0, torch.device("cpu"), {}, spec, "goals"))
+    return registry.build("goals", values, spec, Parts(0, torch.device("cpu"), {}, spec, "goals"))
 
 
 def seen_by(part: Any, carry: Any, explore: bool) -> Any:
@@ -62,6 +63,36 @@ def test_goals_in_evaluation_rotate_without_random_draws() -> None:
     assert torch.equal(before, part.draw.generator.get_state())
 
 
+@pytest.mark.parametrize("name", ["gaussian", "box"])
+def test_continuous_goals_are_drawn_from_their_distribution(name: str) -> None:
+    part, every = goals(values={"name": name, "dims": 3}), torch.ones(1000, dtype=torch.bool)
+    drawn = torch.cat([seen_by(part, {"first": every}, explore=True)[GOAL_EXTRA] for _ in range(20)])
+    cumulative = {"gaussian": norm.cdf, "box": lambda x: (x + 1) / 2}[name]
+    assert part.space.contains(drawn[0].numpy()) and drawn.shape == (20_000, 3)
+    for column in drawn.T:
+        assert kstest(column.numpy(), cumulative).pvalue > 0.001
+    assert torch.corrcoef(drawn.T).fill_diagonal_(0).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("name", ["gaussian", "box"])
+def test_continuous_goals_in_evaluation_fill_their_space_without_random_draws(name: str) -> None:
+    part, every = goals(values={"name": name, "dims": 2}), torch.ones(4, dtype=torch.bool)
+    before = part.draw.generator.get_state()
+    carry: Any = {"first": every}
+    seen = []
+    for _ in range(16):
+        carry = seen_by(part, carry, explore=False) | {"first": every}
+        seen.append(carry[GOAL_EXTRA])
+    assert torch.equal(before, part.draw.generator.get_state())
+    points = torch.cat(seen)
+    assert torch.equal(points[:8], torch.cat([part.numbered(torch.arange(4)), part.numbered(torch.arange(4, 8))]))
+    shares = (points + 1) / 2 if name == "box" else torch.special.ndtr(points)
+    cells = (shares * 4).long()
+    assert cells.unique(dim=0).shape == (16, 2), "64 points lie in each of 16 cells"
+    counts = torch.bincount(4 * cells[:, 0] + cells[:, 1])
+    assert counts.min() >= 2 and counts.max() <= 6
+
+
 def test_goals_are_an_entry_of_the_observation() -> None:
     spec = Spec(Dict({"x": Box(0, 1, (2,)), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
     assert [*goals().spec_after(spec).obs] == ["action_mask", "goal", "x"]
@@ -69,9 +100,13 @@ def test_goals_are_an_entry_of_the_observation() -> None:
         goals(Dict({"goal": Discrete(2)}))
 
 
+CONTINUOUS = {"name": "gaussian", "dims": 1}
+
+
+@pytest.mark.parametrize("values", [VALUES, CONTINUOUS], ids=["categorical", "gaussian"])
 @pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "rainbow"])
-def test_goals_in_replay_are_those_of_the_acting_policy(algo: str, build: Build) -> None:
-    loop: Any = build(put(toy(algo, **{"algo.buffer.capacity": 100}), {"algo.goals": VALUES}))
+def test_goals_in_replay_are_those_of_the_acting_policy(algo: str, values: Any, build: Build) -> None:
+    loop: Any = build(put(toy(algo, **{"algo.buffer.capacity": 100}), {"algo.goals": values}))
     acted, begun = [], []
     see = loop.addons[0].see
 
@@ -87,10 +122,10 @@ def test_goals_in_replay_are_those_of_the_acting_policy(algo: str, build: Build)
     loop.agent.act = lambda obs, *rest: (received.append(obs["goal"]), act(obs, *rest))[1]
     while loop.steps < 90:  # in the warm-up too
         loop.tick()
-    stored = loop.buffer.all()[GOAL_EXTRA].view(-1, 2)
+    stored = loop.buffer.all()[GOAL_EXTRA].unflatten(0, (-1, 2))
     assert torch.equal(stored, torch.stack(acted))
     assert torch.equal(stored[-len(received) :], torch.stack(received))
-    changed = (stored[1:] != stored[:-1]) & ~torch.stack(begun)[1:]
+    changed = (stored[1:] != stored[:-1]).view(*stored[1:].shape[:2], -1).any(-1) & ~torch.stack(begun)[1:]
     assert not changed.any() and stored.unique().numel() > 1
     batch = loop.batch
     assert torch.equal(batch["obs"]["goal"], batch[GOAL_EXTRA]) and torch.equal(

@@ -15,9 +15,11 @@ from rlrun.addons.rewards.intrinsic.inputs import IntrinsicInputs
 from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.addons.rewards.total import RewardSum
 from rlrun.agents.policy.columns import columns, combined
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.core.statistics import Statistics
+from rlrun.errors import ConfigError
 from rlrun.functional.returns import gae
 from rlrun.settings import registry
 from rlrun.types import Batch, Bonus, Context, Spec
@@ -155,7 +157,7 @@ def test_icm_features_ignore_what_no_action_changes() -> None:
 
 def test_rnd_view_standardises_the_newest_frame() -> None:
     space = Box(0, 255, (4, 36, 36), np.uint8)
-    view = IntrinsicInputs(space, 4, 5.0, {"name": "all"})
+    view = IntrinsicInputs(space, 4, 5.0, {"name": "all"}, frames=1)
     assert view.space.shape == (1, 36, 36)
     obs = torch.randint(256, (5, 2, 4, 36, 36), dtype=torch.uint8)
     view.add(obs, torch.ones(5, 2))
@@ -166,11 +168,11 @@ def test_rnd_view_standardises_the_newest_frame() -> None:
 
 def test_rnd_view_keeps_the_newest_of_stacked_colour_images() -> None:
     space = Box(0, 255, (4, 36, 40, 3), np.uint8)  # [frames, height, width, channels]
-    view = IntrinsicInputs(space, 4, 5.0, {"name": "all"})
+    view = IntrinsicInputs(space, 4, 5.0, {"name": "all"}, frames=1)
     obs = torch.randint(256, (5, 2, 4, 36, 40, 3), dtype=torch.uint8)
     view.add(obs, torch.ones(5, 2))
     assert view(obs).shape == (5, 2, *view.space.shape) == (5, 2, 1, 36, 40, 3)
-    assert torch.equal(view.newest_frame(obs), obs[:, :, 3:])
+    assert torch.equal(view.newest_frames(obs), obs[:, :, 3:])
 
 
 def test_rnd_view_standardises_entries_of_a_dict() -> None:
@@ -207,7 +209,7 @@ def test_observations_of_intrinsic_rewards_are_standardised_by_option(name: str)
 
 
 def test_rnd_without_statistics_gets_the_newest_frame_as_it_is() -> None:
-    view = IntrinsicInputs(Box(0, 255, (4, 36, 36), np.uint8), 4, 5.0, {"name": "none"})
+    view = IntrinsicInputs(Box(0, 255, (4, 36, 36), np.uint8), 4, 5.0, {"name": "none"}, frames=1)
     obs = torch.randint(256, (5, 4, 36, 36), dtype=torch.uint8)
     assert torch.equal(view(obs), obs[:, 3:])
 
@@ -229,3 +231,71 @@ def test_rnd_target_network_is_constant() -> None:
     bonus = SeparateBonus(model)
     bonus.update(bonus.relabel(rollout()), CTX)
     assert all(map(torch.equal, target, model.target.parameters()))
+
+
+def walk(steps: int, rng: np.random.Generator) -> Batch:
+    """Returns steps of a random walk in a room of 5 x 5 cells, whose walls stop it; observations are coordinates."""
+    moves = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    at = rng.integers(5, size=2)
+    rows = []
+    for action in rng.integers(4, size=steps):
+        following = np.clip(at + moves[action], 0, 4)
+        rows.append((at, action, following))
+        at = following
+    obs, action, next_obs = (torch.as_tensor(np.array(column)) for column in zip(*rows, strict=True))
+    return {"obs": obs.float(), "action": action, "next_obs": next_obs.float(), "weight": torch.ones(steps)}
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+def test_icm_is_curious_about_the_room_that_it_has_not_visited(seed: int) -> None:
+    """Two rooms of 5 x 5 cells side by side; the model learns in the left one."""
+    torch.manual_seed(seed)
+    spec = Spec(Box(-np.inf, np.inf, (2,), np.float32), Discrete(4), num_envs=1)
+    model = model_of("icm", spec, hidden=[64, 64], learning_rate=1e-3)
+    rng = np.random.default_rng(seed)
+    for _ in range(300):
+        model.fit(walk(128, rng))
+    visited = walk(500, rng)
+    shifted = {name: visited[name] + torch.tensor([6.0, 0.0]) for name in ("obs", "next_obs")}
+    error, elsewhere = model.raw_reward(visited).mean(), model.raw_reward(visited | shifted).mean()
+    assert elsewhere > 5 * error
+
+
+def test_rnd_falls_steadily_on_repeated_states_and_jumps_on_novel_ones() -> None:
+    torch.manual_seed(0)
+    model, known = model_of("rnd", hidden=[32], epochs=1, learning_rate=1e-3), rollout(16)
+    bonus = SeparateBonus(model)
+    seen = bonus.relabel(known)
+    rewards = []
+    for _ in range(200):
+        rewards.append(model.raw_reward(model.preprocess(known)).mean().item())
+        bonus.update(seen, CTX)
+    medians = np.median(np.reshape(rewards, (20, 10)), 1)
+    assert (medians[1:] < 1.05 * medians[:-1]).all() and medians[-1] < 0.5 * medians[0]
+    assert model.raw_reward(model.preprocess(rollout(16))).mean() > 1.5 * medians[-1]
+
+
+@pytest.mark.parametrize(("frames", "kept"), [(0, 4), (1, 1), (2, 2), (4, 4)])
+def test_rnd_gets_the_newest_frames(frames: int, kept: int) -> None:
+    spec = Spec(Box(0, 255, (4, 36, 36), np.uint8), Discrete(2), num_envs=2, frame_stack=4)
+    network = {"name": "cnn", "convolutions": [[2, 8, 4]], "hidden": [8], "activation": "relu", "init": "uniform",
+               "norm": {"name": "none"}, "pixel_range": [0.0, 1.0]}  # fmt: skip
+    model = model_of("rnd", spec, frames=frames, network=network)
+    assert model.view.space.shape == (kept, 36, 36)
+    obs = torch.randint(256, (5, 4, 36, 36), dtype=torch.uint8)
+    assert torch.equal(model.view.newest_frames(obs), obs[:, -kept:])
+
+
+@pytest.mark.parametrize("name", ["icm", "rnd"])
+def test_networks_of_intrinsic_rewards_are_chosen(name: str) -> None:
+    network = {"name": "mlp", "hidden": [5, 7], "activation": "tanh", "init": "uniform", "norm": {"name": "none"}}
+    model = model_of(name, network=network, hidden=[3])
+    chosen = {"icm": "encoder", "rnd": "target.torso"}[name]
+    shapes = [tuple(weight.shape) for weight in model.get_submodule(chosen).parameters() if weight.dim() == 2]
+    assert {5, 7} <= {size for shape in shapes for size in shape} and 3 in {size for shape in shapes for size in shape}
+
+
+def test_recurrent_networks_of_intrinsic_rewards_are_refused(build: Build) -> None:
+    (job,) = jobs(["algo=ppo_icm", "env=CartPole", "algo.intrinsic.network=gru"])
+    with pytest.raises(ConfigError, match=r"algo\.intrinsic\.network=gru: is recurrent, but intrinsic rewards are"):
+        build(job.values)

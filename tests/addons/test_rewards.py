@@ -47,7 +47,7 @@ class RewardedGoals(CategoricalGoals, RewardModule):
 GOALS = {"name": "rewarded", "num_goals": 3}
 BONUS = {
     "name": "constant", "value": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
-    "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
+    "reward_coef": 3.0, "clip": None, "network": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
     "minibatch_size": None, "statistics": {"name": "all"}, "obs_statistics": {"name": "none"}, "obs_clip": 5.0,
 }  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_shared_bonus_stores_raw_rewards_and_scales_on_read(algo: str, part: str
 
 @pytest.mark.parametrize("part", ["icm", "rnd"])
 def test_intrinsic_reward_of_replayed_steps_falls(part: str, build: Build) -> None:
-    values = toy(f"ppo_{part}")["algo"]["intrinsic"] | {"learning_rate": 0.01, "hidden": [32]}
+    values = toy(f"ppo_{part}")["algo"]["intrinsic"] | {"learning_rate": 0.01, "network": None, "hidden": [32]}
     loop: Any = train(build(put(toy("dqn", **{"algo.buffer.capacity": 64}), {"algo.intrinsic": values})), 1)
     bonus = loop.addons[0]
 

@@ -14,7 +14,7 @@ from rlrun.core.loop import Loop
 from rlrun.run.evaluation import evaluate
 
 Build = Callable[..., Loop]
-DRIVING = ["algo=scripted", "algo.controller=point_car", "env=PointCar"]
+DRIVING = ["algo=scripted", "algo.controller=drive", "env=PointCar"]
 
 
 def play(build: Build, *words: str) -> dict[str, Any]:
@@ -60,15 +60,15 @@ def test_episodes_of_a_controller_are_recorded_and_cloned(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["env=Acrobot"], "algo.controller=cartpole: needs env=CartPole; this environment has Discrete(3) and Box("),
-        (["env=PointCar"], "algo.controller=cartpole: needs env=CartPole; this environment has Box("),
-        (["env=Pendulum", "algo.controller=point_car"], "algo.controller=point_car: needs env=PointCar; this envir"),
+        (["env=Acrobot"], "algo.controller=balance: needs env=CartPole; this environment has Discrete(3) and Box("),
+        (["env=PointCar"], "algo.controller=balance: needs env=CartPole; this environment has Box("),
+        (["env=Pendulum", "algo.controller=drive"], "algo.controller=drive: needs env=PointCar; this envir"),
         (["env=CartPole", "algo.controller.gains=[1,2]"], "algo.controller.gains=[1.0, 2.0]: needs 4 numbers"),
         (
-            ["env=PointCar", "algo.controller=point_car", "algo.controller.speed=0"],
+            ["env=PointCar", "algo.controller=drive", "algo.controller.speed=0"],
             "algo.controller.speed=0.0: must be",
         ),
-        (["env=CartPole", "algo.controller=cartpol"], "algo.controller=cartpol"),
+        (["env=CartPole", "algo.controller=balanc"], "algo.controller=balanc"),
     ],
 )
 def test_controllers_are_refused_in_one_line(

@@ -159,6 +159,7 @@ OTHER: Values = {
     },
     "algo.representation.hidden": [4],
     "algo.representation.network": {"name": "linear"},
+    "algo.intrinsic.network": {"name": "linear"},
     "algo.representation.dynamics_network": {"name": "linear"},
     "algo.representation.learning_rates": {"encoder": 0.1},
     "algo.entropy.target_entropy": 9.0,
@@ -269,6 +270,7 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {
+    "ppo_rnd: algo.intrinsic.frames": "of stacked images",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
     "oac: algo.beta_ub": "changes the direction of exploration; with one action dimension, there are only two",

@@ -82,6 +82,7 @@ VALUES: dict[str, list[Any]] = {
     "network.convolutions": [[[4, 3, 2], [6, 2, 1]]],
     "network.sections": [[4, 6]],
     "network.previous": [["action", "reward"]],
+    "network.pixel_range": [[-1.0, 1.0]],
 }
 # Settings that reach outside of the run, so that they must be typed again when it is resumed.
 TYPED_AGAIN = ("algo.buffer.supplementary=", "algo.buffer.save_to=")

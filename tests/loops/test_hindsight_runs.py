@@ -32,7 +32,7 @@ LEARNERS = [
 ]
 FROM_DATA = {"bc", "causal_bc", "iql", "sac_from_data"}
 # searched policies, held actions, reward vectors, observations that are one vector
-REFUSED = {"muzero", "gumbel_muzero", "sac_hold", "sac_lagrangian", "mbrl"}
+REFUSED = {"muzero", "gumbel_muzero", "sac_hold", "sac_lagrangian", "mbrl", "latent_mbrl"}
 ON_POLICY = {"ppo_demos"}  # its buffer holds demonstrations
 
 

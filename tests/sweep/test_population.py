@@ -207,13 +207,21 @@ def test_rungs_of_a_population_are_a_rollout_apart(
         "eval_episodes": 1,
         "period_unit": "steps",
         "total_updates": None,
+        "num_evals": None,
     }
     values = {"trainer": trainer, "env": {"num_envs": 2}, "algo": {"loop": loop}}
     assert rungs.steps(settings({"kind": "pbt", "trials": 2, "kind.every": every}), values) == steps
 
 
 def test_rungs_of_a_search_may_lie_within_a_rollout() -> None:
-    trainer = {"total_steps": 512, "eval_every": 1, "eval_episodes": 1, "period_unit": "steps", "total_updates": None}
+    trainer = {
+        "total_steps": 512,
+        "eval_every": 1,
+        "eval_episodes": 1,
+        "period_unit": "steps",
+        "total_updates": None,
+        "num_evals": None,
+    }
     values = {"trainer": trainer, "env": {"num_envs": 2}, "algo": {"loop": {"rollout_steps": 256}}}
     assert rungs.steps(settings({}), values) == [51, 154, 512]
 

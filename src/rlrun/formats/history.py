@@ -89,6 +89,8 @@ CHANGES: tuple[FormatChange, ...] = (
             *(Added("algo.loop.shards", None, beside, loop) for loop, beside in OF_EPISODES),
             *(Added("algo.loop.shard_steps", None, "shards", loop) for loop in ("offpolicy", "hybrid")),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
+            Added("algo.intrinsic.network", None, beside="hidden"),
+            Added("algo.intrinsic.frames", 1, "embedding", "rnd"),
             Added("algo.buffer.divide_weights", True, "beta", "prioritized"),
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),
             *(Added(f"algo.{of}advantage.clip", None, beside="normalize") for of in AGENTS),

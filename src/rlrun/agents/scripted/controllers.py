@@ -37,7 +37,7 @@ class Controller(nn.Module):
             )
 
 
-@register("controller", "cartpole")
+@register("controller", "balance")
 class CartPoleController(Controller):
     """Pushes the cart of CartPole to where the pole falls, and slowly back to the middle."""
 
@@ -59,7 +59,7 @@ class CartPoleController(Controller):
         return (obs @ self.gains > 0).long()
 
 
-@register("controller", "point_car")
+@register("controller", "drive")
 class PointCarController(Controller):
     """Steers the car of PointCar to its goal, slows down near it and stops there."""
 

@@ -31,9 +31,9 @@ class ICM(Intrinsic):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.encoder = registry.build("network", self.network, [self.space], None)
-        features = self.encoder.features
-        mlp = self.network | {"name": "mlp"}
+        self.encoder = self.network_of(self.space)
+        features: int = self.encoder.features  # type: ignore[assignment]
+        mlp = self.layers | {"name": "mlp"}
         one_state = Box(-np.inf, np.inf, (features,), np.float32)
         two_states = Box(-np.inf, np.inf, (2 * features,), np.float32)
         forward_torso = registry.build("network", mlp, [one_state, spec.action], None)

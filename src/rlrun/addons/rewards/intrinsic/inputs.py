@@ -14,17 +14,19 @@ from rlrun.types import MASK, Obs
 
 class IntrinsicInputs(nn.Module):
     """Standardises and clips boxes by the part `algo.intrinsic.obs_statistics`, `none` does not. Of stacked images, the
-    newest frame is kept.
+    newest frames are kept.
 
-    frame_stack: number of stacked frames; 1 keeps them all. `space` is the space of a preprocessed observation.
+    frame_stack: number of stacked frames. frames: number of the newest that are kept; 0: all. `space` is the space of a
+    preprocessed observation.
     """
 
-    def __init__(self, space: Any, frame_stack: int, clip: float, statistics: dict[str, object]):
+    def __init__(self, space: Any, frame_stack: int, clip: float, statistics: dict[str, object], frames: int = 0):
         super().__init__()
         self.space = space
         self.clip = clip
         self.values = statistics
-        self.newest: slice | None = None  # the newest frame, in the first dimension of the space; None: all of it
+        self.frames = frames
+        self.newest: slice | None = None  # the newest frames, in the first dimension of the space; None: all of it
         self.parts: Any = nn.ModuleDict()  # one view for each entry of a Dict
         self.statistics: Statistics | None = None  # of a box
         if isinstance(space, spaces.Dict):
@@ -36,16 +38,16 @@ class IntrinsicInputs(nn.Module):
         part_spaces = {}
         for key, part_space in self.space.items():
             if key != MASK:
-                view = IntrinsicInputs(part_space, frame_stack, self.clip, self.values)
+                view = IntrinsicInputs(part_space, frame_stack, self.clip, self.values, self.frames)
                 self.parts[key] = view
                 part_spaces[key] = view.space
         self.space = spaces.Dict(part_spaces)
 
     def _add_moments(self, frame_stack: int) -> None:
         space = self.space
-        if frame_stack > 1 and is_image(space):
+        if 0 < self.frames < frame_stack and is_image(space):
             frame_length = space.shape[0] // frame_stack
-            self.newest = slice(-frame_length, None)
+            self.newest = slice(-self.frames * frame_length, None)
             self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
         self.output_scale = 1.0  # factor of standardised observations
         if is_image(self.space):
@@ -58,7 +60,7 @@ class IntrinsicInputs(nn.Module):
         for key, part in self.parts.items():
             part.add(obs[key], weight)
         if self.statistics is not None:
-            newest = self.newest_frame(obs)
+            newest = self.newest_frames(obs)
             self.statistics.add(newest[weight > 0])
 
     def publish(self) -> None:
@@ -73,7 +75,7 @@ class IntrinsicInputs(nn.Module):
             return {key: part(obs[key]) for key, part in self.parts.items()}
         if self.statistics is None:
             return obs
-        newest = self.newest_frame(obs)
+        newest = self.newest_frames(obs)
         if isinstance(self.statistics, NoStatistics):
             return newest
         mean, var = self.statistics.available()
@@ -82,7 +84,7 @@ class IntrinsicInputs(nn.Module):
         clipped = standardised.clamp(-self.clip, self.clip)
         return (clipped * self.output_scale).to(torch.float32)
 
-    def newest_frame(self, obs: Tensor) -> Tensor:
+    def newest_frames(self, obs: Tensor) -> Tensor:
         """Returns stacked images [..., *space] without their older frames, which come first in the space."""
         if self.newest is None:
             return obs

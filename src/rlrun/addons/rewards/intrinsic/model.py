@@ -8,7 +8,20 @@ from torch import Tensor, nn
 from rlrun.addons.rewards.intrinsic.inputs import IntrinsicInputs
 from rlrun.core.parts import Parts
 from rlrun.core.statistics import NoStatistics, statistics_of
-from rlrun.settings import Fraction, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, Units, config
+from rlrun.errors import ConfigError
+from rlrun.networks.recurrent import is_recurrent
+from rlrun.settings import (
+    Fraction,
+    NonNegativeFloat,
+    Part,
+    PositiveFloat,
+    PositiveInt,
+    Scheduled,
+    Size,
+    Units,
+    config,
+    registry,
+)
 from rlrun.types import Batch, Metrics, Spec
 
 
@@ -34,6 +47,7 @@ class Intrinsic(nn.Module):
         clip: PositiveFloat | None
         obs_statistics: Annotated[dict[str, object], Part("statistics")]
         obs_clip: PositiveFloat
+        network: Annotated[dict[str, object], Part("network")] | None
         hidden: list[Units]
         learning_rate: PositiveFloat
         epochs: PositiveInt
@@ -42,8 +56,13 @@ class Intrinsic(nn.Module):
     def __init__(self, cfg, spec: Spec, parts: Parts):
         super().__init__()
         self.cfg = cfg
-        layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
-        self.network = {"name": "auto"} | layers
+        self.layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
+        self.network = cfg.network or {"name": "auto"} | self.layers
+        name = str(self.network["name"])
+        if is_recurrent(name):
+            raise ConfigError(
+                f"algo.intrinsic.network={name}: is recurrent, but intrinsic rewards are those of single steps"
+            )
         # of discounted sums of raw rewards
         self.statistics = statistics_of(cfg.statistics, (), "algo.intrinsic.statistics")
         self.shuffle = parts.stream("shuffle")
@@ -51,6 +70,11 @@ class Intrinsic(nn.Module):
         self.space: Space = spec.obs
         if self.view is not None:
             self.space = self.view.space
+
+    def network_of(self, space: Space) -> nn.Module:
+        """Returns a new network of observations, as `algo.intrinsic.network` chooses it."""
+        network: nn.Module = registry.build("network", self.network, [space], None, path="algo.intrinsic.network")
+        return network
 
     def inputs(self, spec: Spec) -> IntrinsicInputs | None:
         """Returns what preprocesses observations, or None if they stay as they are."""

@@ -1,7 +1,8 @@
 """Random network distillation (Burda et al. 2018, arXiv 1810.12894): the error in predicting a random network.
 
-As in the paper, the input is the newest frame of stacked images, and boxes are standardised and clipped. Unlike in the
-paper, no random agent collects observations for the initial statistics: they start with the first rollout.
+As in the paper, the input is the newest frame of stacked images by default, and boxes are standardised and clipped.
+Unlike in the paper, no random agent collects observations for the initial statistics: they start with the first
+rollout.
 """
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.functional.losses import masked_mean
 from rlrun.networks.heads import Head
-from rlrun.settings import Units, config, register, registry
+from rlrun.settings import NonNegativeInt, Units, config, register
 from rlrun.types import Batch, Metrics, Spec
 
 
@@ -23,6 +24,7 @@ class RND(Intrinsic):
     @config
     class Config(Intrinsic.Config):
         embedding: Units
+        frames: NonNegativeInt
 
     view: IntrinsicInputs
 
@@ -33,12 +35,11 @@ class RND(Intrinsic):
         self.optim = Optim(self.predictor.parameters(), cfg.learning_rate)
 
     def inputs(self, spec: Spec) -> IntrinsicInputs:
-        return IntrinsicInputs(spec.obs, spec.frame_stack, self.cfg.obs_clip, self.cfg.obs_statistics)
+        return IntrinsicInputs(spec.obs, spec.frame_stack, self.cfg.obs_clip, self.cfg.obs_statistics, self.cfg.frames)
 
     def embedding(self) -> nn.Module:
         """Returns a new network that maps preprocessed observations to embeddings."""
-        torso = registry.build("network", self.network, [self.view.space], None)
-        return Head(torso, self.cfg.embedding)
+        return Head(self.network_of(self.view.space), self.cfg.embedding)
 
     def preprocess(self, rows: Batch) -> Batch:
         return {"next_obs": self.view(rows["next_obs"]), "weight": rows["weight"]}
