@@ -10,8 +10,16 @@ import torch
 from torch import Tensor
 
 from rlrun.nested import mapped
+from rlrun.types import Discount
 
 T = TypeVar("T")
+
+
+def row(values: Discount, device: torch.device | None = None) -> float | Tensor:
+    """Returns the values as a tensor [columns], for arithmetic with [..., columns]; a number stays a number."""
+    if isinstance(values, tuple):
+        return torch.tensor(values, device=device)
+    return values
 
 
 def stack(trees: Sequence[Any]) -> Any:

@@ -47,6 +47,10 @@ class Objective(NamedTuple):
     floors: tuple[float | None, ...]  # required mean of each component per step; None: no requirement
 
 
+Discount = float | tuple[float, ...]
+"""Discount per step: of all reward columns, or of each component of a reward vector."""
+
+
 class Bonus(NamedTuple):
     """An intrinsic reward in a reward column of its own, with its own returns and advantages."""
 
@@ -81,6 +85,7 @@ class Spec:
     num_envs: int  # number of environments that are stepped together; in a shard, of all shards
     reward_dim: int = 1  # number of reward columns; above 1 the reward is a vector
     objective: Objective | None = None  # for an environment with a reward vector; None: its reward is a scalar
+    discounts: tuple[float, ...] = ()  # of each component of a reward vector; (): all have that of the algorithm
     bonuses: tuple[Bonus, ...] = ()  # intrinsic rewards that add-ons append as the last columns of the reward
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     # envs/stepping/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
@@ -99,6 +104,10 @@ class Spec:
     def own_rewards(self) -> int:
         """Number of reward columns of the environment itself, without intrinsic rewards."""
         return self.reward_dim - len(self.bonuses)
+
+    def discount(self, gamma: float) -> Discount:
+        """Returns the discount of the environment's rewards. gamma: that of the algorithm."""
+        return self.discounts or gamma
 
     @property
     def shown_action(self) -> "gym.Space":

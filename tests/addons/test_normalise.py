@@ -155,6 +155,23 @@ def test_reward_normalisation_divides_by_std_of_discounted_returns() -> None:
     assert done.any() and scaled.dtype == torch.float32
 
 
+@pytest.mark.parametrize("reward_by", ["returns", "rewards"])
+def test_reward_normalisation_discounts_each_component_by_its_own_gamma(reward_by: str) -> None:
+    gammas = (0.0, 0.9, 1.0)
+    vector = replace(SPEC, reward_dim=3)
+    together: Any = normalisers(settings("reward", reward_by=reward_by), vector, gammas)[0]
+    apart = [of_rewards(gamma, reward_by=reward_by) for gamma in gammas]
+    reward = torch.randn(20, 3, 3) + 1  # [time, env, component]
+    n_steps = torch.randint(1, 4, (20, 3)).float()
+    for t in range(20):
+        together.on_step(rewarded(reward[t]) | {"n_steps": n_steps[t]})
+        for i, addon in enumerate(apart):
+            addon.on_step(rewarded(reward[t, :, i]) | {"n_steps": n_steps[t]})
+    rows = {"n_steps": n_steps, "weight": torch.ones(20, 3)}
+    expected = [addon.relabel(rows | {"reward": reward[..., i]})["reward"] for i, addon in enumerate(apart)]
+    torch.testing.assert_close(together.relabel(rows | {"reward": reward})["reward"], torch.stack(expected, -1))
+
+
 def test_reward_normalisation_ignores_masked_steps() -> None:
     plain, other = (of_rewards(0.9) for _ in range(2))
     reward = torch.tensor([1.0, 2.0, 3.0])

@@ -20,11 +20,12 @@ CTX = Context(0, 0, 0.0)
 LAGRANGIAN = {
     "name": "lagrangian", "thresholds": [None, -0.25], "initial_weights": None, "max_weight": None,
     "measure": "rollout", "evaluation_rate": 1.0, "normalize": False, "transform": "softplus", "learning_rate": 0.01,
+    "gamma": None,
 }  # fmt: skip
 
 
 def addon(spec: Spec = SPEC, **changes: Any) -> Any:
-    values = (LAGRANGIAN if changes.get("name") != "fixed" else {}) | changes
+    values = (LAGRANGIAN if changes.get("name") != "fixed" else {"gamma": None}) | changes
     return registry.build("reward_weights", values, spec, path="algo.reward_weights")
 
 
@@ -42,6 +43,13 @@ def test_fixed_reward_weights_default_to_1() -> None:
     assert weights(addon(name="fixed", weights=[2.0, -0.5])) == [2.0, -0.5]
     assert weights(addon(name="fixed", weights=None)) == [1.0, 1.0]
     assert addon(name="fixed", weights=[2.0, -0.5]).spec_after(SPEC).objective == Objective((2.0, -0.5), (None, None))
+
+
+@pytest.mark.parametrize("values", [{"name": "fixed", "weights": None}, {}])
+def test_reward_weights_set_the_discount_of_each_component(values: dict[str, Any]) -> None:
+    assert addon(**values, gamma=[0.0, 0.9]).spec_after(SPEC).discount(0.99) == (0.0, 0.9)
+    assert addon(**values, gamma=[0.0, 0.0]).spec_after(SPEC).discount(0.99) == (0.0, 0.0)
+    assert addon(**values).spec_after(SPEC).discount(0.99) == 0.99
 
 
 @pytest.mark.parametrize("transform", ["softplus", "exp"])
@@ -163,6 +171,12 @@ def test_lagrangian_bandit_converges_to_the_constrained_optimum(start: float, no
         ({"initial_weights": [1.0]}, r"initial_weights=\[1.0\]: must have 2 values, one per component"),
         ({"initial_weights": [1.0, -1.0]}, r"algo\.reward_weights\.initial_weights\.1=-1"),
         ({"name": "fixed", "weights": [1.0, 1.0, 1.0]}, r"algo\.reward_weights\.weights=.* have 2 values"),
+        (
+            {"name": "fixed", "weights": None, "gamma": [0.9]},
+            r"algo\.reward_weights\.gamma=\[0.9\]: must have 2 values",
+        ),
+        ({"gamma": []}, r"algo\.reward_weights\.gamma=\[\]: must have 2 values, one per component"),
+        ({"gamma": [0.9, 1.5]}, r"algo\.reward_weights\.gamma\.1=1\.5"),
     ],
 )
 def test_reward_weights_refuse_invalid_settings(changes: dict[str, Any], text: str) -> None:
@@ -172,8 +186,13 @@ def test_reward_weights_refuse_invalid_settings(changes: dict[str, Any], text: s
 
 def test_reward_weights_are_refused_for_scalar_rewards() -> None:
     one = Spec(BOX, BOX, 2)
-    assert reward_weight_addons({"name": "fixed", "weights": None}, one, evaluates=True) == []
-    for values in ({"name": "fixed", "weights": [2.0]}, LAGRANGIAN):
+    plain: dict[str, Any] = {"name": "fixed", "weights": None, "gamma": None}
+    assert reward_weight_addons(plain, one, evaluates=True) == []
+    with pytest.raises(
+        ConfigError, match=r"^algo\.reward_weights\.gamma=\[0\.5\]: needs a reward vector.*algo\.gamma$"
+    ):
+        reward_weight_addons(plain | {"gamma": [0.5]}, one, evaluates=True)
+    for values in (plain | {"weights": [2.0]}, LAGRANGIAN):
         with pytest.raises(ConfigError, match=rf"algo\.reward_weights={values['name']} needs a reward vector"):
             reward_weight_addons(values, one, evaluates=True)
 

@@ -11,7 +11,7 @@ from rlrun.agents.critics.ensemble import minimum, pessimistic
 from rlrun.agents.policy.columns import columns, combined
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.types import Bonus
+from rlrun.types import Bonus, Context
 
 Build = Callable[..., Loop]
 WEIGHTS = torch.tensor([2.0, -0.5])
@@ -74,6 +74,95 @@ def test_vector_sac_target_has_every_reward_and_the_entropy(build: Build) -> Non
             errors.append(data["weight"][row] * 0.5 * ((q[:, row] - torch.stack(target)) ** 2).mean(-1).sum())
     loss = agent.update_critic(data, noise)[0]["loss/critic"]
     torch.testing.assert_close(loss, torch.stack(errors).mean())
+
+
+def test_vector_sac_target_discounts_each_reward_by_its_own_gamma_and_the_entropy_by_gamma(build: Build) -> None:
+    values = on_point_run("sac", **{"algo.reward_weights.gamma": [0.0, 0.5]})
+    agent: Any = build(values).agent
+    data, noise = batch(), torch.randn(6, 2)
+    data["n_steps"] = torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
+    data["terminated"] = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+    action, log_prob = agent.actor(data["next_obs"]).sample(noise)
+    q = agent.target_critic(data["next_obs"], action)
+    cost = agent.entropy.alpha * log_prob
+    target = agent.target_q(data, noise, agent.target_critic)
+    for row in range(6):
+        n, goes_on = data["n_steps"][row], 1 - data["terminated"][row]
+        _, second, entropy = q[:, row].unbind(-1)
+        expected = [
+            data["reward"][row, 0],
+            data["reward"][row, 1] + goes_on * 0.5**n * second.max(),
+            goes_on * 0.9**n * (entropy.min() - cost[row]),
+        ]
+        torch.testing.assert_close(target[row], torch.stack(expected))
+
+
+CHAIN_REWARDS = torch.tensor([[1.0, 2.0], [-1.0, 0.5], [2.0, 3.0]])  # [state, component]; the last step terminates
+CHAIN = {
+    "obs": torch.eye(3), "next_obs": torch.eye(3).roll(-1, 0), "terminated": torch.tensor([False, False, True]),
+    "weight": torch.ones(3), "n_steps": torch.ones(3),
+}  # fmt: skip
+
+
+def learned_by_td3(agent: Any, reward: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the values of the states of the chain under the first policy, [state, ...]."""
+    action = agent.actor(CHAIN["obs"]).detach()
+    steps = CHAIN | weights | {"reward": reward, "action": action, "terminated": CHAIN["terminated"].float()}
+    for _ in range(300):
+        agent.update_critic(steps, torch.zeros(3, 2))
+        agent.target_critic.track()
+    return agent.action_values(CHAIN["obs"], action).detach()
+
+
+def learned_by_a2c(agent: Any, reward: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Returns the values of the states of the chain, [state, ...]."""
+    steps = CHAIN | {"reward": reward, "action": torch.zeros(3, 2), "log_prob": torch.zeros(3)}
+    steps["truncated"] = torch.zeros(3, dtype=torch.bool)
+    steps.pop("n_steps")
+    rollout = {name: value.unsqueeze(1) for name, value in steps.items()} | weights
+    for updates in range(300):
+        agent.update(rollout, Context(updates, 3 * updates, 0.0))
+    return agent.state_values(CHAIN["obs"]).detach()
+
+
+LEARN = {"td3": learned_by_td3, "a2c": learned_by_a2c}
+CHANGES: dict[str, Values] = {
+    "td3": {"algo.tau": 1.0, "algo.target_noise": 0.0, "algo.critic_learning_rate": 0.003, "network.hidden": [64]},
+    "a2c": {"algo.learning_rate": 0.003, "network.hidden": [64]},
+}
+
+
+@pytest.mark.parametrize("algo", ["td3"])
+def test_components_with_their_own_discounts_have_the_values_of_two_runs_with_one_reward(
+    algo: str, build: Build
+) -> None:
+    gammas = [0.0, 0.9]
+    vector = build(on_point_run(algo, **CHANGES[algo], **{"algo.reward_weights.gamma": gammas})).agent
+    together = LEARN[algo](vector, CHAIN_REWARDS, {"reward_weights": WEIGHTS})
+    one = {"env.wrappers": {"linear_reward": {"weights": [1.0, 1.0]}}, "algo.reward_weights.weights": None}
+    for i, gamma in enumerate(gammas):
+        agent = build(on_point_run(algo, **CHANGES[algo], **one, **{"algo.gamma": gamma})).agent
+        alone = LEARN[algo](agent, CHAIN_REWARDS[:, i], {})
+        torch.testing.assert_close(together[:, i], alone, rtol=0.01, atol=0.0)
+        first, second, third = CHAIN_REWARDS[:, i].tolist()
+        value = [first + gamma * (second + gamma * third), second + gamma * third, third]
+        torch.testing.assert_close(alone, torch.tensor(value), rtol=0.01, atol=0.0)
+
+
+@pytest.mark.parametrize("algo", ["a2c"])
+def test_an_agent_with_one_discount_refuses_those_of_components(algo: str, build: Build) -> None:
+    line = rf"^algo\.reward_weights\.gamma=\[0\.0, 0\.9\]: must be null, because algo={algo} has one discount .*gamma$"
+    with pytest.raises(ConfigError, match=line):
+        build(on_point_run(algo, **{"algo.reward_weights.gamma": [0.0, 0.9]}))
+
+
+def test_n_step_returns_of_a_run_have_the_discount_of_each_component(build: Build) -> None:
+    loop: Any = build(on_point_run("sac", **{"algo.reward_weights.gamma": [0.0, 0.9], "algo.n_step": 3}))
+    train(loop, 4)
+    stored = loop.buffer.stored()["reward"][:: loop.env.num_envs]
+    summed = loop.buffer.all()["reward"][:: loop.env.num_envs]
+    torch.testing.assert_close(summed[0, 0], stored[0, 0])
+    torch.testing.assert_close(summed[0, 1], stored[0, 1] + 0.9 * stored[1, 1] + 0.81 * stored[2, 1])
 
 
 def test_vector_sac_actor_maximises_the_weighted_sum(build: Build) -> None:

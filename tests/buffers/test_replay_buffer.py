@@ -14,14 +14,14 @@ from torch import Tensor
 from rlrun.buffers.replay import Reading, Replay, standardized
 from rlrun.envs.stepping.vector import VectorEnv
 from rlrun.errors import ConfigError
-from rlrun.types import Spec, Step
+from rlrun.types import Discount, Spec, Step
 
 CPU = torch.device("cpu")
 Make = Callable[..., VectorEnv]
 
 
 def replay(
-    spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1, **given: Any
+    spec: Spec, capacity: int = 1000, gamma: Discount = 0.9, seed: int = 0, n_step: int = 1, **given: Any
 ) -> Replay:
     rewards: Any = {
         "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None, "dtypes": {},
@@ -122,6 +122,24 @@ def test_replay_n_step_sums_components_of_reward_vectors_separately(n_step: int,
     found = alike.all()["reward"]
     torch.testing.assert_close(found.mean(0), torch.zeros(3), atol=1e-6, rtol=0)
     torch.testing.assert_close(found.std(0, correction=0), torch.ones(3))
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_replay_n_step_sums_discount_each_component_by_its_own_gamma(n_step: int, make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "factors": [1.0, -2.0]})
+    gammas = (0.0, 0.9)
+    buffer = replay(env.spec, gamma=gammas, n_step=n_step)
+    kept = fill(buffer, env, 17)
+    batch = buffer.all()
+    for place in range(34):
+        row, env_index = divmod(place, 2)
+        expected = [0.0, 0.0]
+        for k, step in enumerate(kept[row : row + n_step]):
+            for i, gamma in enumerate(gammas):
+                expected[i] += gamma**k * step["reward"][env_index, i].item()
+            if step["terminated"][env_index]:
+                break
+        assert batch["reward"][place].tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("capacity", [1000, 24])

@@ -263,6 +263,7 @@ EMPTY_UPDATE = {"nop"}
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
+             "algo.reward_weights.gamma",
              "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
              "algo.loop.dtypes.obs", "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
              "algo.schedule", "algo.loop.refill_policy", "algo.buffer.compression",

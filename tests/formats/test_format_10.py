@@ -275,3 +275,8 @@ def test_representations_of_format_9_predict_with_the_networks_of_hidden() -> No
     values: dict[str, Any] = upgraded({"format": 9, "algo": {"representation": section, "unroll_steps": 3}})[0]
     added = {"network": None, "dynamics_network": None, "learning_rates": {}}
     assert values["algo"] == {"representation": section | added, "unroll_steps": 3}
+
+
+def test_components_of_reward_vectors_of_format_9_have_the_discount_of_the_algorithm() -> None:
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"reward_weights": {"name": "fixed", "weights": None}}})[0]
+    assert values["algo"]["reward_weights"] == {"name": "fixed", "weights": None, "gamma": None}

@@ -8,7 +8,9 @@ from rlrun.agents.particles.svpg import SVPG
 from rlrun.agents.tabular.sarsa import SARSA
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
+from rlrun.envs.wrappers.hold import Hold
 from rlrun.errors import ConfigError
+from rlrun.loops.around import around_algorithm
 from rlrun.loops.demonstrations import Demonstrations
 from rlrun.loops.meta import Meta
 from rlrun.loops.offline import Offline
@@ -116,6 +118,16 @@ LSTM = {"sequence_length": 8, "burn_in": 0, "start": "stored", "previous": []}
 )
 def test_part_names_what_it_is_not_supported_with(part: Any, own: Any, around: Around, line: str | None) -> None:
     assert [*part.requires(own, around)] == [line] * (line is not None)
+
+
+def test_hold_refuses_a_discount_of_each_component() -> None:
+    own = {"gamma": 0.9}
+    around = Around("sac", "offpolicy", gamma=0.9, discounts=[0.0, 0.9])
+    [line] = Hold.requires(own, around)
+    assert line.startswith("algo.reward_weights.gamma=[0.0, 0.9]: is not supported with env.wrappers.hold")
+    assert not [*Hold.requires(own, around._replace(discounts=None))]
+    values = jobs(["algo=sac", "env=PointRun", "preset=none", "algo.reward_weights.gamma=[0.0,0.9]"])[0].values
+    assert around_algorithm(values["algo"]).discounts == [0.0, 0.9]
 
 
 def test_faults_of_several_parts_come_together() -> None:

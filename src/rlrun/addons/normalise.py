@@ -15,14 +15,14 @@ from rlrun.envs.config import NormalizeConfig
 from rlrun.errors import ConfigError
 from rlrun.nested import get, put
 from rlrun.networks.inputs import leaves
-from rlrun.types import Batch, Context, Metrics, Obs, Spec, Step
+from rlrun.types import Batch, Context, Discount, Metrics, Obs, Spec, Step
 
 REWARDS = {"returns": NormaliseRewards, "rewards": StandardiseRewards}
 KEY = "env.normalize"
 
 
 def normalisers(
-    cfg: NormalizeConfig, spec: Spec, gamma: float | None, n_step: int = 1, phases: Sequence[str] = ("rollout",)
+    cfg: NormalizeConfig, spec: Spec, gamma: Discount | None, n_step: int = 1, phases: Sequence[str] = ("rollout",)
 ) -> list[Addon]:
     """Returns the add-ons that `env.normalize` names. gamma: the discount of the algorithm, None if it has none.
 

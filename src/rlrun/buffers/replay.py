@@ -28,14 +28,14 @@ from rlrun.buffers.rows import StoredRows, image_shapes
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.settings import PositiveFloat, PositiveInt, Scheduled, config, register
-from rlrun.tensors import unflattened
-from rlrun.types import Batch, Spec
+from rlrun.tensors import row, unflattened
+from rlrun.types import Batch, Discount, Spec
 
 
 class Reading(NamedTuple):
     """What an agent and its add-ons read from replay."""
 
-    gamma: float = 1.0
+    gamma: Discount = 1.0
     n_step: int = 1  # maximum number of rewards in a return; the sum is discounted by gamma
     sequence_length: int | None = None  # length of sampled sequences [time, batch, ...]; None: transitions [batch, ...]
     burn_in: int = 0  # additional steps before a sequence; steps before the start of its episode are masked
@@ -87,6 +87,7 @@ class Replay(StoredRows):
         super().__init__(cfg.capacity, cfg.compression, cfg.dtypes, spec, reading.extras, device)
         self.cfg = cfg
         self.reading = reading
+        self.gamma = row(reading.gamma, device)
         self.stream = Stream(seed, "replay", device)
 
     def sample(self, size: int) -> Batch:
@@ -247,7 +248,7 @@ class Replay(StoredRows):
         """
         if elapsed is None:
             elapsed = torch.arange(len(reward), device=self.device).view(-1, 1, 1)
-        discount = self.reading.gamma**elapsed
+        discount = self.gamma**elapsed
         if self.spec.reward_dim == 1:
             reward = reward.squeeze(-1)
         single = {"reward": reward}

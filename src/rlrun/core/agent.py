@@ -56,6 +56,7 @@ class Agent(Learner):
     learns_from_rollouts: ClassVar[bool] = False  # whether an agent with replay also supports loops without replay
     returns_values: ClassVar[bool] = False  # whether `update` returns the values of a rollout's rows, [time, env]
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
+    reward_discounts: ClassVar[bool] = False  # whether each component of a reward vector may have its own discount
     num_kept: int = 0  # number of rollouts that it keeps, to learn from them again
     # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
     loop: ClassVar[dict[str, Any]]
@@ -74,6 +75,11 @@ class Agent(Learner):
             # split and join, because the text of a space may have line breaks
             why = " ".join(f"this environment has {given}, which is not supported".split())
             raise ConfigError(f"algo={cls.registered} needs {needed}; {why}{advice}")
+        if spec.discounts and not cls.reward_discounts:
+            raise ConfigError(
+                f"algo.reward_weights.gamma={[*spec.discounts]}: must be null, because algo={cls.registered} has one "
+                "discount for all components, algo.gamma"
+            )
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:

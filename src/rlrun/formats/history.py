@@ -95,6 +95,7 @@ CHANGES: tuple[FormatChange, ...] = (
             Added("algo.buffer.dtypes", {"obs": "float32"}, beside="reward_clip"),
             *(Added(f"algo.{of}advantage.clip", None, beside="normalize") for of in AGENTS),
             *(Added(f"algo.{of}critic_update.huber_delta", None, beside="clip_value") for of in AGENTS),
+            Added("algo.reward_weights.gamma", None, beside="name"),
             Added("algo.critic.sum_over_quantiles", True, beside="num_quantiles"),
             Added("algo.loss_after", False, beside="target_kl"),
             Added("algo.particle.loss_after", False, beside="target_kl"),

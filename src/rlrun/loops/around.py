@@ -21,6 +21,7 @@ def around_algorithm(algo: dict[str, Any]) -> Around:
         keeps_replay=buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay),
         reads_data="data" in algo["loop"],
         gamma=algo.get("gamma"),
+        discounts=(algo.get("reward_weights") or {}).get("gamma"),
     )
 
 

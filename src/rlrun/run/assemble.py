@@ -22,7 +22,7 @@ from rlrun.addons.transforms.untransformed import Untransformed
 from rlrun.buffers.replay import Reading
 from rlrun.config.schema import RunConfig
 from rlrun.core import ownership
-from rlrun.core.addon import Addons
+from rlrun.core.addon import Addon, Addons
 from rlrun.core.agent import Agent
 from rlrun.core.callback import Callback, Callbacks
 from rlrun.core.learner import Learner
@@ -50,7 +50,7 @@ from rlrun.shards.collector import ShardedCollector
 from rlrun.shards.env import ShardedEnv
 from rlrun.shards.placement import OwnProcess, Placement
 from rlrun.shards.shard import Shard
-from rlrun.types import MASK, Spec
+from rlrun.types import MASK, Discount, Spec
 
 AROUND = ("schedule", *OTHER_PARTS)  # sections of `algo` that are no settings of the agent
 UNITS = 64  # `check_sizes` requires memory for a layer of so many units, and for a minibatch of so many rows
@@ -200,9 +200,16 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
 
     Each add-on is built for the spec that the previous ones return. agent_cfg: the Config of the agent.
     """
-    gamma = None
+    weights = config.algo.get("reward_weights")
+    of_weights: list[Addon] = []
+    if weights:
+        of_weights = reward_weight_addons(weights, spec, config.trainer.evaluates_during)
+    weighted = spec
+    for part in of_weights:
+        weighted = part.spec_after(weighted)
+    gamma: Discount | None = None
     if isinstance(agent_cfg, Discounted):
-        gamma = agent_cfg.gamma
+        gamma = weighted.discount(agent_cfg.gamma)
     n_step = 1
     if isinstance(agent_cfg, NStepReturns):
         n_step = agent_cfg.n_step
@@ -211,9 +218,8 @@ def build_addons(config: RunConfig, spec: Spec, agent_cfg: Any, device: torch.de
     addons = Addons()
     addons.add("transforms", transforms_of(config.env.transforms, spec, loop.replays, loop.relabels))
     addons.add("normalize", normalisers(config.env.normalize, addons.spec_after(spec), gamma, n_step, loop.phases))
-    weights = config.algo.get("reward_weights")
     if weights:
-        addons.add("reward_weights", reward_weight_addons(weights, spec, config.trainer.evaluates_during))
+        addons.add("reward_weights", of_weights)
     read = (config.algo.get("representation") or {}).get("previous")
     if read:
         addons.add("previous", [PreviousStep(read, addons.spec_after(spec), "algo.representation")])
@@ -265,7 +271,7 @@ def reading_of(agent: Agent, addons: Addons, reports: Mapping[str, Space]) -> Re
         keeps_raw = any(isinstance(transform, Untransformed) for transform in addons.transforms)
         reading = reading._replace(per_step=addons.per_step, keeps_raw=keeps_raw)
     if isinstance(cfg, NStepReturns):
-        reading = reading._replace(gamma=cfg.gamma, n_step=cfg.n_step)
+        reading = reading._replace(gamma=agent.spec.discount(cfg.gamma), n_step=cfg.n_step)
     if agent.memory.size:
         length = agent.memory.sequence_length + reading.n_step - 1
         reading = reading._replace(sequence_length=length, burn_in=agent.memory.burn_in)

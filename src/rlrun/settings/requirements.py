@@ -18,6 +18,7 @@ class Around(NamedTuple):
     recurrent: bool = False  # whether the network is recurrent
     remembers: bool = False  # whether the algorithm supports recurrent networks
     gamma: object = None  # discount of the algorithm, if it has one
+    discounts: object = None  # discount of each component of a reward vector, if they are set
     executed_action: str | None = None  # entry of infos that replaces the agent's action in replay
     draws_tasks: bool = False  # whether the environment has `task_kwargs`
     instance_seed: int | None = None

@@ -18,7 +18,11 @@ def reward_weight_addons(values: dict[str, object], spec: Spec, evaluates: bool)
     if spec.reward_dim > 1:
         addon = registry.build("reward_weights", values, spec, path="algo.reward_weights")
         return [addon]
-    if values != {"name": "fixed", "weights": None}:
+    gamma = values["gamma"]
+    if gamma is not None:
+        why = "needs a reward vector, but the reward of this environment is one number; set algo.gamma"
+        raise ConfigError(f"algo.reward_weights.gamma={gamma}: {why}")
+    if values != {"name": "fixed", "weights": None, "gamma": None}:
         key = f"algo.reward_weights={values['name']}"
         raise ConfigError(f"{key} needs a reward vector; this environment has one number, which is not supported")
     return []

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
-from rlrun.settings import config, register
+from rlrun.settings import Fraction, config, register
 from rlrun.types import Batch, Objective, Spec
 
 
@@ -21,19 +21,28 @@ class FixedWeights(Addon):
     @config
     class Config:
         weights: list[float] | None
+        gamma: list[Fraction] | None
 
     def __init__(self, cfg: Any, spec: Spec):
         super().__init__()
         weights = per_component(cfg.weights, "weights", 1.0, spec)
         no_floors = (None,) * len(weights)
         self.objective = Objective(weights, no_floors)
+        self.discounts = discounts_of(cfg.gamma, spec)
         self.register_buffer("weights", torch.tensor(weights), persistent=False)
 
     def spec_after(self, spec: Spec) -> Spec:
-        return replace(spec, objective=self.objective)
+        return replace(spec, objective=self.objective, discounts=self.discounts)
 
     def relabel(self, batch: Batch) -> Batch:
         return batch | {"reward_weights": self.weights}
+
+
+def discounts_of(gamma: list[float] | None, spec: Spec) -> tuple[float, ...]:
+    """Returns `Spec.discounts` for the setting `gamma` of reward weights."""
+    if gamma is None:
+        return ()
+    return per_component([*gamma], "gamma", None, spec)
 
 
 def per_component(given: list[object] | None, key: str, default: object, spec: Spec) -> tuple[Any, ...]:

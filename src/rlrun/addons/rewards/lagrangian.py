@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.addons.rewards.fixed import per_component
+from rlrun.addons.rewards.fixed import discounts_of, per_component
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
-from rlrun.settings import PositiveFloat, PositiveFraction, config, register
+from rlrun.settings import Fraction, PositiveFloat, PositiveFraction, config, register
 from rlrun.types import Batch, Context, Metrics, Objective, Spec, Step
 
 Transform = Callable[[Tensor], Tensor]
@@ -59,6 +59,7 @@ class LagrangianWeights(Addon):
         normalize: bool
         transform: Literal["softplus", "exp"]
         learning_rate: PositiveFloat
+        gamma: list[Fraction] | None
 
     limited: Tensor
     floors: Tensor
@@ -75,6 +76,7 @@ class LagrangianWeights(Addon):
             raise ConfigError("algo.reward_weights.thresholds: none is given; algo.reward_weights=fixed needs none")
         self.cfg = cfg
         self.objective = objective_of(initial_weights, floors)
+        self.discounts = discounts_of(cfg.gamma, spec)
         self.positive, inverse = TRANSFORMS[cfg.transform]
         self.theta = nn.Parameter(inverse(torch.tensor(initial_weights)))
 
@@ -95,7 +97,7 @@ class LagrangianWeights(Addon):
         self.optim = Optim([self.theta], cfg.learning_rate)
 
     def spec_after(self, spec: Spec) -> Spec:
-        return replace(spec, objective=self.objective)
+        return replace(spec, objective=self.objective, discounts=self.discounts)
 
     def on_step(self, step: Step) -> None:
         self.seen += step["weight"] @ step["reward"]

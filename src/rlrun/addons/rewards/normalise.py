@@ -11,7 +11,8 @@ from torch import Tensor
 from rlrun.core.addon import Addon
 from rlrun.core.statistics import statistics_of
 from rlrun.envs.config import NormalizeConfig
-from rlrun.types import Batch, Context, Metrics, Spec, Step
+from rlrun.tensors import row
+from rlrun.types import Batch, Context, Discount, Metrics, Spec, Step
 
 
 class RewardNormaliser(Addon):
@@ -19,10 +20,10 @@ class RewardNormaliser(Addon):
 
     updates: Tensor | None
 
-    def __init__(self, spec: Spec, gamma: float, cfg: NormalizeConfig):
+    def __init__(self, spec: Spec, gamma: Discount, cfg: NormalizeConfig):
         """gamma: discount of the return, or of the rewards that are summed."""
         super().__init__()
-        self.gamma, self.cfg = gamma, cfg
+        self.gamma, self.cfg = row(gamma), cfg
         shape: tuple[int, ...] = ()
         if spec.reward_dim > 1:
             shape = (spec.reward_dim,)
@@ -48,7 +49,7 @@ class NormaliseRewards(RewardNormaliser):
     The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted.
     """
 
-    def __init__(self, spec: Spec, gamma: float, cfg: NormalizeConfig):
+    def __init__(self, spec: Spec, gamma: Discount, cfg: NormalizeConfig):
         super().__init__(spec, gamma, cfg)
         # discounted sums of the rewards of running episodes so far
         self.returns = torch.zeros(spec.num_envs, *self.shape)
@@ -56,7 +57,7 @@ class NormaliseRewards(RewardNormaliser):
     def on_step(self, step: Step) -> None:
         discount: float | Tensor = self.gamma
         if "n_steps" in step:
-            discount = broadcastable(self.gamma ** step["n_steps"], step["reward"])
+            discount = self.gamma ** broadcastable(step["n_steps"], step["reward"])
         self.returns.mul_(discount)
         self.returns.add_(step["reward"])
         is_valid = step["weight"] > 0
@@ -88,7 +89,7 @@ class StandardiseRewards(RewardNormaliser):
     In tasks that terminate, subtracting the mean may change the optimal policy; `zero_mean=false` does not subtract it.
     """
 
-    def __init__(self, spec: Spec, gamma: float, cfg: NormalizeConfig):
+    def __init__(self, spec: Spec, gamma: Discount, cfg: NormalizeConfig):
         super().__init__(spec, gamma, cfg)
         self.warns = cfg.zero_mean  # whether an episode that terminates will be reported
         self.terminates: Tensor | None = None  # 0-d bool: whether one has terminated
@@ -114,10 +115,7 @@ class StandardiseRewards(RewardNormaliser):
         reward = batch["reward"]
         n_steps = broadcastable(batch.get("n_steps", torch.ones_like(batch["weight"])), reward)
         if self.cfg.zero_mean:
-            sum_of_discounts = n_steps
-            if self.gamma < 1:
-                sum_of_discounts = (1 - self.gamma**n_steps) / (1 - self.gamma)
-            reward = reward - sum_of_discounts * mean.to(torch.float32)
+            reward = reward - sum_of_discounts(self.gamma, n_steps) * mean.to(torch.float32)
         standardised = reward * inverse_std
         if self.cfg.clip_reward is not None:
             limit = self.cfg.clip_reward * n_steps
@@ -139,6 +137,15 @@ def valid_rows(batch: Batch) -> Tensor:
     if "mask" in batch:
         return batch["mask"] > 0
     return batch["weight"] > 0
+
+
+def sum_of_discounts(gamma: float | Tensor, n_steps: Tensor) -> Tensor:
+    """Returns sum_{k<n} gamma^k, in the shape of n_steps, or [..., components] for a gamma of each component."""
+    if isinstance(gamma, Tensor):
+        return torch.where(gamma < 1, (1 - gamma**n_steps) / (1 - gamma), n_steps)
+    if gamma < 1:
+        return (1 - gamma**n_steps) / (1 - gamma)
+    return n_steps
 
 
 def broadcastable(per_row: Tensor, reward: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ class ActorCritic(Agent):
     needs_bounds = True
     remembers = True
     reward_vectors = True
+    reward_discounts = True
     entropy_column: ClassVar[bool] = False  # whether critics of reward vectors have a column for the entropy
     critics: ClassVar[type[Ensemble]] = Ensemble  # kinds of `algo.critic` that the algorithm supports
 

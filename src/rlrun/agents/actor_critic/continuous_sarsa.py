@@ -32,6 +32,7 @@ class ContinuousSARSA(SAC):
     acts_with = ("actor", "explorer", "noise")
     remembers = False
     reward_vectors = False
+    reward_discounts = False
     learns_from_rollouts = True
 
     @config

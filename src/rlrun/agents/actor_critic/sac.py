@@ -78,7 +78,7 @@ class SAC(ActorCritic):
         """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
         q = q_function(target_critic, self.ensemble.target_return, batch)
         next_q, next_log_prob = self.evaluate(batch["next_obs"], q, noise)
-        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+        discount = self.ensemble.discount(self.cfg.gamma, batch)  # gamma^n (1 - terminated)
         cost = self.entropy_reward.cost(next_log_prob, batch["weight"], self.entropy)
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)
 

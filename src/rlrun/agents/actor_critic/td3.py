@@ -61,7 +61,7 @@ class TD3(ActorCritic):
         next_action = self.next_action(batch, noise)
         next_z = target_critic(batch["next_obs"], next_action)
         next_q = self.ensemble.target_return(next_z, batch.get("reward_weights"))
-        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # "reward" is the n-step return
+        discount = self.ensemble.discount(self.cfg.gamma, batch)  # gamma^n (1 - terminated)
         return self.ensemble.backup(next_q, batch["reward"], discount)
 
     def next_action(self, batch: Batch, noise: Tensor) -> Tensor:

@@ -90,6 +90,13 @@ class Ensemble(nn.Module):
         """Returns the sum of the values over the reward columns, weighted; without columns the values, [...]."""
         return values
 
+    def discount(self, gamma: float, batch: Batch) -> Tensor:
+        """Returns the discount gamma^n (1 - terminated) for `backup`; `n_steps` rewards are summed.
+
+        With several discounts of a reward vector, it is [..., columns].
+        """
+        return gamma ** batch["n_steps"] * (1 - batch["terminated"])
+
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
         """Returns the target of the loss, which stands for reward + discount * (return - cost).
 

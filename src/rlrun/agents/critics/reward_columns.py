@@ -4,26 +4,33 @@ Targets are pessimistic about the weighted sum of the returns, and use only the 
 weights may change during training. The actor maximises the weighted sum.
 """
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from rlrun.agents.critics.ensemble import Ensemble, Members
 from rlrun.core.parts import Parts
 from rlrun.core.state import RunningMoments
-from rlrun.types import Spec
+from rlrun.types import Batch, Spec
 
 
 class RewardColumns(Ensemble):
     """An ensemble whose predictions have a dimension of reward columns, [members, batch, columns, *shape].
 
-    With `entropy`, a last column treats the entropy bonus as an additional reward, whose weight is 1.
+    With `entropy`, a last column treats the entropy bonus as an additional reward, whose weight is 1. Its discount is
+    that of the algorithm. The rewards have the same discount, or those of `discounts`.
     """
 
-    def __init__(self, ensemble: Ensemble, num_rewards: int, entropy: bool):
+    discounts: Tensor | None
+
+    def __init__(self, ensemble: Ensemble, num_rewards: int, entropy: bool, discounts: tuple[float, ...] = ()):
         super().__init__(Members(members=ensemble.members, target_members=ensemble.target_members))
         self.ensemble = ensemble
         self.num_rewards = num_rewards
         self.entropy = entropy
+        self.register_buffer("discounts", None, persistent=False)
+        if discounts:
+            self.discounts = torch.tensor(discounts)
         num_columns = num_rewards + int(entropy)
         self.shape = (num_columns, *ensemble.shape)
         if ensemble.moments is not None:
@@ -43,8 +50,18 @@ class RewardColumns(Ensemble):
     def total(self, values: Tensor, weights: Tensor | None) -> Tensor:
         return values @ self.column_weights(weights)
 
+    def discount(self, gamma: float, batch: Batch) -> Tensor:
+        if self.discounts is None:
+            return super().discount(gamma, batch)
+        gammas = self.discounts
+        if self.entropy:
+            gammas = F.pad(gammas, (0, 1), value=gamma)
+        n_steps = batch["n_steps"].unsqueeze(-1)
+        return gammas**n_steps * (1 - batch["terminated"].unsqueeze(-1))
+
     def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
-        discount = discount.unsqueeze(-1)
+        if discount.dim() < reward.dim():
+            discount = discount.unsqueeze(-1)
         if cost is not None:  # the last column has reward 0 and the cost; all other columns have cost 0
             reward = F.pad(reward, (0, 1))
             cost = F.pad(cost.unsqueeze(-1), (self.num_rewards, 0))
@@ -71,4 +88,4 @@ def critic_ensemble(
     ensemble = parts.part("critic", values, kind)
     if spec.reward_dim == 1:
         return ensemble
-    return RewardColumns(ensemble, spec.reward_dim, entropy)
+    return RewardColumns(ensemble, spec.reward_dim, entropy, spec.discounts)

@@ -42,6 +42,11 @@ class Hold(Requires, gym.Wrapper):
                 f"env.wrappers.hold.gamma={own['gamma']}: must be algo.gamma, which is {around.gamma}, because the "
                 "agent discounts the value after a held action"
             )
+        if around.discounts is not None:
+            yield (
+                f"algo.reward_weights.gamma={around.discounts}: is not supported with env.wrappers.hold, which sums "
+                "rewards with one discount; set null"
+            )
         if around.reads_data or around.buffer == "demos":
             yield "env.wrappers.hold: is not supported with data sets and demonstrations"
         if around.executed_action is not None:
