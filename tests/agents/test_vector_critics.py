@@ -49,8 +49,8 @@ def test_critics_have_a_column_for_every_reward_and_in_sac_one_of_weight_1_for_t
     assert build(toy("sac")).agent.ensemble.shape == ()
 
 
-@pytest.mark.parametrize("algo", ["oac", "kl_sac", "continuous_sarsa"])
-def test_variants_of_sac_refuse_reward_vectors(algo: str, build: Build) -> None:
+@pytest.mark.parametrize("algo", ["crossq", "mdq", "taac"])
+def test_other_critics_refuse_reward_vectors(algo: str, build: Build) -> None:
     values = put(toy(algo), {"env.id": "rlrun/PointRun-v0"})
     with pytest.raises(ConfigError, match=f"algo={algo} needs one reward a step"):
         build(values)
@@ -217,7 +217,23 @@ def test_columns_of_the_environment_share_its_discount() -> None:
     assert [column.reward.flatten().tolist() for column in found] == [[0, 3], [1, 4], [2, 5]]
 
 
-@pytest.mark.parametrize("algo", ["sac", "redq", "td3", "ddpg", "a2c", "ppo", "vpg", "vtrace", "ppo_critic_first"])
+@pytest.mark.parametrize(
+    "algo",
+    [
+        "sac",
+        "oac",
+        "kl_sac",
+        "continuous_sarsa",
+        "redq",
+        "td3",
+        "ddpg",
+        "a2c",
+        "ppo",
+        "vpg",
+        "vtrace",
+        "ppo_critic_first",
+    ],
+)
 def test_reward_weights_change_learning(algo: str, build: Build) -> None:
     one, other = (
         train(build(on_point_run(algo, **{"algo.reward_weights.weights": given})), 4) for given in (None, [1.0, 5.0])

@@ -96,6 +96,16 @@ def test_priorities_of_format_9_have_an_unknown_exponent(prefix: str) -> None:
     assert "buffer.alpha" not in renamed_state(dict(state), 9, "dqn")
 
 
+@pytest.mark.parametrize("algo", ["continuous_sarsa", "dqn", "iql", "soft_q"])
+def test_agents_of_format_9_without_reward_weights_get_the_default(algo: str) -> None:
+    values: dict[str, Any] = upgraded({"format": 9, "algo": {"name": algo, "gamma": 0.9}})[0]
+    assert values["algo"] == {
+        "name": algo,
+        "gamma": 0.9,
+        "reward_weights": {"name": "fixed", "weights": None, "gamma": None},
+    }
+
+
 def test_recurrent_networks_of_format_9_read_nothing_of_the_previous_step() -> None:
     own = {"name": "gru", "burn_in": 2}
     values, _ = upgraded({"format": 9, "network": own | {"actor": own, "critic": {}}})

@@ -13,7 +13,7 @@ from rlrun.functional.losses import (
     clipped_value_error,
     cloning_error,
     ensemble_mse,
-    expectile_error,
+    expectile_weight,
     explained_variance,
     huber,
     kl_k1,
@@ -140,19 +140,20 @@ def test_kl_estimates_are_unbiased_and_k3_has_less_variance() -> None:
 
 
 @pytest.mark.parametrize("expectile", [0.5, 0.8, 0.1])
-def test_expectile_error_is_minimised_by_the_expectile(expectile: float) -> None:
+def test_error_with_expectile_weight_is_minimised_by_the_expectile(expectile: float) -> None:
     """Of U(0, 1) the expectile e has tau (1 - e)^2 = (1 - tau) e^2: e = 1 / (1 + sqrt((1 - tau) / tau))."""
     x = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
     v = torch.zeros((), dtype=torch.float64, requires_grad=True)
     for _ in range(200):
-        (grad,) = torch.autograd.grad(expectile_error(x - v, expectile).mean(), v)
+        error = x - v
+        loss = (expectile_weight(error, expectile) * error**2).mean()
+        (grad,) = torch.autograd.grad(loss, v)
         v = (v - 0.5 * grad).detach().requires_grad_()
     assert float(v.detach()) == pytest.approx(1 / (1 + ((1 - expectile) / expectile) ** 0.5), abs=1e-6)
 
 
-def test_expectile_error_by_hand() -> None:
-    error = torch.tensor([2.0, -2.0, 0.0, -1.0])
-    torch.testing.assert_close(expectile_error(error, 0.75), torch.tensor([3.0, 1.0, 0.0, 0.25]))
+def test_expectile_weight_by_hand() -> None:
+    assert expectile_weight(torch.tensor([2.0, -2.0, 0.0]), 0.75).tolist() == [0.75, 0.25, 0.75]
 
 
 def test_advantage_weights_are_clipped_and_detached() -> None:

@@ -190,7 +190,7 @@ def test_too_little_room_and_data_of_other_spaces_are_refused(build: Build, tmp_
         build(toy("dqn", **{"algo.loop": hybrid("dqn")["algo"]["loop"] | {"data": str(tmp_path / "made-v0")}}))
 
 
-@pytest.mark.parametrize("algo", ["sac", "td3", "sac_from_data"])
+@pytest.mark.parametrize("algo", ["sac", "td3", "sac_from_data", "iql"])
 def test_recorded_reward_vectors_are_learned_from(algo: str, build: Build, tmp_path: Path) -> None:
     run = {"env.id": "rlrun/PointRun-v0", "algo.reward_weights.weights": [1.0, 2.0]}
     demo = {"obs": torch.randn(10, 3), "action": torch.rand(9, 2), "reward": torch.randn(9, 2), "terminated": False}

@@ -86,7 +86,7 @@ def vectors(algo: str, **changes: Any) -> Values:
     return put(toy(algo), COUNTER | changes)
 
 
-@pytest.mark.parametrize("algo", ["dqn", "cem", "muzero", "q_learning", "maml", "svpg", "ppo_demos"])
+@pytest.mark.parametrize("algo", ["cem", "muzero", "q_learning", "maml", "svpg", "ppo_demos"])
 def test_scalar_algorithms_refuse_reward_vectors(algo: str, build: Callable[..., Loop]) -> None:
     kwargs: Values = {"env.kwargs": COUNTER["env.kwargs"] | {"length": 5}}
     wraps = {"discretize": {"bins": 3, "low": [0.0, 0.0], "high": [9.0, 9.0]}} if algo == "q_learning" else {}

@@ -57,13 +57,16 @@ def with_next_action(batch: Batch, n_step: int, gamma: float) -> Batch:
 
     batch: sequences [n_step + 1, batch, ...] from replay, or a rollout [time, env, ...], each of whose steps begins a
     transition. `has_next_action` is 1 where `next_action` is known, and 0 where the episode or the data end before it.
+    `reward_weights` stay as they are.
     """
+    shared = {name: batch[name] for name in ("reward_weights",) if name in batch}
+    batch = {name: value for name, value in batch.items() if name not in shared}
     if "n_steps" not in batch:
         batch = _n_step_sequences(batch, n_step, gamma)
     n_steps = batch["n_steps"][0]
     after = n_steps.long()  # position in each sequence of the step after the n-step return
     sequence = torch.arange(len(n_steps), device=n_steps.device)
-    return {
+    return shared | {
         "obs": index(batch["obs"], 0),
         "action": batch["action"][0],
         "reward": batch["reward"][0],
@@ -88,7 +91,11 @@ def _n_step_sequences(rollout: Batch, n_step: int, gamma: float) -> Batch:
     # at least 1, because it is used as an index: the sum is 0 if the first step is masked, which has weight 0 anyway
     n_steps = mask.sum(0).clamp(min=1)
     exponent = torch.arange(n_step, device=weight.device).view(-1, 1)
-    reward = (gamma**exponent * mask * steps["reward"][:n_step]).sum(0)
+    discount = gamma**exponent * mask
+    rewards = steps["reward"][:n_step]
+    if rewards.dim() > discount.dim():
+        discount = discount.unsqueeze(-1)  # the columns of a reward vector
+    reward = (discount * rewards).sum(0)
     terminated = steps["terminated"][n_steps.long() - 1, start].to(weight)
     summed = {"reward": reward, "n_steps": n_steps, "terminated": terminated}
     return steps | {name: value.unsqueeze(0) for name, value in summed.items()} | {"weight": weight}

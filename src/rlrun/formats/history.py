@@ -48,6 +48,7 @@ OF_ROLLOUTS = ("onpolicy", "demonstrations", "episodes")  # loops with algo.loop
 # loops of whole episodes with algo.loop.shards, since format 10, and a key of each
 OF_EPISODES = (("evolution", "episodes"), ("episodes", "lag"), ("meta", "new_tasks"))
 OF_IMAGES = ("auto", "cnn", "impala", "gru", "lstm")  # networks with network.pixel_range, since format 10
+WITH_VECTORS = ("continuous_sarsa", "dqn", "iql", "soft_q")  # algorithms with algo.reward_weights, since format 10
 OF_NUMBERS = ("min", "mean", "rescaled")  # critics with algo.critic.normalize_target, since format 10
 AGENTS = ("", "particle.")  # prefixes of the keys of an on-policy agent
 CONVERTS = "b674a714"  # the last commit that converts earlier formats
@@ -89,6 +90,10 @@ CHANGES: tuple[FormatChange, ...] = (
             *(Added("algo.loop.shards", None, beside, loop) for loop, beside in OF_EPISODES),
             *(Added("algo.loop.shard_steps", None, "shards", loop) for loop in ("offpolicy", "hybrid")),
             *(Added("algo.loop.dtypes", {"obs": "float32"}, "lag", loop) for loop in OF_ROLLOUTS),
+            *(
+                Added("algo.reward_weights", {"name": "fixed", "weights": None, "gamma": None}, "gamma", algo)
+                for algo in WITH_VECTORS
+            ),
             Added("algo.intrinsic.network", None, beside="hidden"),
             Added("algo.intrinsic.frames", 1, "embedding", "rnd"),
             Added("algo.buffer.divide_weights", True, "beta", "prioritized"),

@@ -45,6 +45,13 @@ def standardise(x: Tensor, weight: Tensor) -> Tensor:
     return torch.where(count > 1, centred / (std + 1e-8), x)
 
 
+def mean_over_columns(x: Tensor) -> Tensor:
+    """Returns the mean over any columns of reward vectors, [batch]; x is [batch] or [batch, columns]."""
+    if x.dim() > 1:
+        x = x.mean(-1)
+    return x
+
+
 def sum_over_members(losses: Tensor, weight: Tensor) -> Tensor:
     """Returns losses summed over members, and averaged over the batch and any columns of reward vectors.
 
@@ -69,14 +76,13 @@ def ensemble_mse(
     return sum_over_members(0.5 * (q - target) ** 2, weight)
 
 
-def expectile_error(error: Tensor, expectile: float) -> Tensor:
-    """Returns |expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5).
+def expectile_weight(error: Tensor, expectile: float) -> Tensor:
+    """Returns the weight |expectile - 1{error < 0}| of the squared error of each row (arXiv 2110.06169, eq. 5).
 
     If error = x - v, the v that minimises the mean loss is an expectile of x: the mean of x for expectile 0.5, and
     close to the maximum of x for an expectile near 1.
     """
-    weight = torch.where(error < 0, 1 - expectile, expectile)
-    return weight * error**2
+    return torch.where(error < 0, 1 - expectile, expectile)
 
 
 def advantage_weight(

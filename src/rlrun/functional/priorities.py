@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from rlrun.functional.losses import mean_over_columns
+
 ETA = 0.9  # weight of the largest error in the priority of a sequence; the mean has weight 1 - ETA (R2D2, sec. 2.3)
 
 
@@ -38,12 +40,19 @@ def of_sequences(error: Tensor, weight: Tensor) -> Tensor:
     return ETA * error.amax(0) + (1 - ETA) * mean
 
 
+def mean_absolute(errors: Tensor) -> Tensor:
+    """Returns one error per row, the mean absolute error over the members and any reward columns; [batch].
+
+    errors: as in `of_ensemble`.
+    """
+    error = errors.abs().mean(0)
+    return mean_over_columns(error)
+
+
 def of_ensemble(errors: Tensor) -> Tensor:
     """Returns one error per row, the root mean squared error over the members and any reward columns; [batch].
 
     errors are [members, batch] or [members, batch, columns], without gradients.
     """
     squared_error = (errors**2).mean(0)
-    if squared_error.dim() > 1:
-        squared_error = squared_error.mean(-1)
-    return squared_error.sqrt()
+    return mean_over_columns(squared_error).sqrt()

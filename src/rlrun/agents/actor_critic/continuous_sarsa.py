@@ -31,7 +31,6 @@ class ContinuousSARSA(SAC):
     actions = Box  # of the parts `algo.actor`
     acts_with = ("actor", "explorer", "noise")
     remembers = False
-    reward_vectors = False
     reward_discounts = False
     learns_from_rollouts = True
 
@@ -78,7 +77,7 @@ class ContinuousSARSA(SAC):
         has_next_action = batch["has_next_action"].unsqueeze(-1) > 0
         next_action = torch.where(has_next_action, batch["next_action"], policy_action)
         next_z = target_critic(batch["next_obs"], next_action)
-        next_q = self.ensemble.target_return(next_z)
+        next_q = self.ensemble.target_return(next_z, batch.get("reward_weights"))
         cost = self.entropy_reward.cost(dist.log_prob(next_action), batch["weight"], self.entropy)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)

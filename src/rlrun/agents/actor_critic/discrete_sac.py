@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import QFunction
 from rlrun.agents.critics.expected import ExpectedReturn
+from rlrun.agents.critics.reward_columns import expectation
 from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
@@ -48,8 +49,4 @@ class DiscreteSAC(SAC):
         """Returns the expected Q-value under the policy, [batch] or [batch, reward columns], and the negative entropy
         of the policy, [batch]."""
         dist = self.actor(obs)
-        values = q(obs)  # [batch, actions] or [batch, actions, reward columns]
-        probability = dist.logits.softmax(-1)
-        if values.dim() > probability.dim():
-            probability = probability.unsqueeze(-1)
-        return (values * probability).sum(1), -dist.entropy()
+        return expectation(dist, q(obs)), -dist.entropy()

@@ -38,7 +38,6 @@ class KLSAC(SAC):
     """KL-regularised SAC."""
 
     actions = Box  # priors are densities of continuous actions
-    reward_vectors = False
     reads_previous = ("action",)
     remembers = False  # replayed sequences of a recurrent network hold no previous actions
     cfg: "Config"

@@ -5,12 +5,13 @@ weights may change during training. The actor maximises the weighted sum.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.agents.critics.ensemble import Ensemble, Members
 from rlrun.core.parts import Parts
 from rlrun.core.state import RunningMoments
+from rlrun.functional.distributions import Categorical
 from rlrun.types import Batch, Spec
 
 
@@ -78,6 +79,36 @@ class RewardColumns(Ensemble):
         return F.pad(weights, (0, 1), value=1.0)
 
 
+class ActingWeights(nn.Module):
+    """The reward weights by which an agent acts: those of its last update, and at first those of the objective.
+
+    `values` is [rewards], or None for a single reward.
+    """
+
+    values: Tensor | None
+
+    def __init__(self, spec: Spec):
+        super().__init__()
+        weights = None
+        if spec.objective is not None:
+            weights = torch.tensor(spec.objective.weights)
+        self.register_buffer("values", weights)
+
+    def follow(self, batch: Batch) -> None:
+        """Takes the weights of a batch."""
+        if self.values is not None:
+            self.values.copy_(batch["reward_weights"])
+
+
+def expectation(dist: Categorical, values: Tensor) -> Tensor:
+    """Returns the expected value under a distribution over actions; values [batch, actions] -> [batch], or
+    [batch, actions, columns] -> [batch, columns]."""
+    probability = dist.logits.softmax(-1)
+    if values.dim() > probability.dim():
+        probability = probability.unsqueeze(-1)
+    return (values * probability).sum(1)
+
+
 def critic_ensemble(
     parts: Parts, values: dict[str, object], kind: type[Ensemble], spec: Spec, entropy: bool = False
 ) -> Ensemble:
@@ -85,7 +116,11 @@ def critic_ensemble(
 
     kind: class of the critics that the agent supports. entropy: whether a further column is for the entropy.
     """
-    ensemble = parts.part("critic", values, kind)
+    return with_reward_columns(parts.part("critic", values, kind), spec, entropy)
+
+
+def with_reward_columns(ensemble: Ensemble, spec: Spec, entropy: bool = False) -> Ensemble:
+    """Returns the ensemble, with reward columns if the environment returns reward vectors. entropy: see above."""
     if spec.reward_dim == 1:
         return ensemble
     return RewardColumns(ensemble, spec.reward_dim, entropy, spec.discounts)

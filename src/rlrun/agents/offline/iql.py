@@ -3,12 +3,17 @@
 V is an expectile of Q over the actions in the data, which approximates the maximum over these actions. The policy
 clones actions with weights exp(advantage / temperature) (arXiv 1910.00177). Learns from data sets, from the
 environment, or from both.
+
+For reward vectors, Q and V have a column for each reward. The advantage is the weighted sum of those of the columns.
+Its sign chooses the weight of the errors of every column, so the weighted sum of V is the expectile of that of Q.
 """
 
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
+from rlrun.agents.critics.expected import Minimum
+from rlrun.agents.critics.reward_columns import with_reward_columns
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -18,9 +23,11 @@ from rlrun.functional.losses import (
     batch_mean,
     cloning_error,
     ensemble_mse,
-    expectile_error,
+    expectile_weight,
+    mean_over_columns,
     weighted_mean,
 )
+from rlrun.functional.priorities import mean_absolute
 from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.settings import (
     NStepReturns,
@@ -41,6 +48,7 @@ class IQL(Agent):
 
     actions = Box
     acts_with = ("actor",)
+    reward_vectors = True
 
     @config
     class Config(NStepReturns):
@@ -58,10 +66,11 @@ class IQL(Agent):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.actor = stochastic_policy(parts.torso("actor"), spec.action)
-        torso = parts.torso("critic", inputs=("obs", "action"), members=cfg.members)
-        self.critic = Value(torso, cfg.members)
+        minimum = Minimum.Config(members=cfg.members, target_members=None, normalize_target=False)
+        self.ensemble = with_reward_columns(Minimum(minimum), spec)
+        self.critic = self.ensemble.network(parts)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.value = Value(parts.torso("critic"))
+        self.value = Value(parts.torso("critic"), columns=spec.reward_dim)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
         self.value_optim = Optim(self.value.parameters(), cfg.value_learning_rate)
@@ -84,13 +93,15 @@ class IQL(Agent):
     @kernel
     def update_value(self, batch: Batch) -> tuple[Metrics, Tensor]:
         """Returns metrics and the advantages of the stored actions, [batch]."""
+        weights = batch.get("reward_weights")
         with torch.no_grad():
-            target_q = self.target_critic(batch["obs"], batch["action"]).amin(0)
-        advantage = target_q - self.value(batch["obs"])
-        error = expectile_error(advantage, self.cfg.expectile)
-        loss = weighted_mean(error, batch["weight"])
+            z = self.target_critic(batch["obs"], batch["action"])
+            target_q = self.ensemble.target_return(z, weights)
+        error = target_q - self.value(batch["obs"])  # [batch] or [batch, columns]
+        advantage = self.ensemble.total(error.detach(), weights)
+        losses = expectile_weight(advantage, self.cfg.expectile) * mean_over_columns(error**2)
+        loss = weighted_mean(losses, batch["weight"])
         self.value_optim.step(loss)
-        advantage = advantage.detach()
         return {"loss/value": loss.detach(), "loss/advantage": batch_mean(advantage)}, advantage
 
     @kernel
@@ -106,12 +117,12 @@ class IQL(Agent):
         """Returns metrics and absolute TD errors, [batch], as priorities."""
         with torch.no_grad():
             discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-            target = batch["reward"] + discount * self.value(batch["next_obs"])
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
+            target = self.ensemble.backup(self.value(batch["next_obs"]), batch["reward"], discount)
+        q = self.critic(batch["obs"], batch["action"])  # [members, batch] or [members, batch, columns]
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)
         q = q.detach()
-        td_error = (q - target).abs().mean(0)
+        td_error = mean_absolute(q - target)
         return {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}, td_error
 
     def state_values(self, obs: Obs) -> Tensor:

@@ -12,11 +12,13 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble
+from rlrun.agents.critics.reward_columns import ActingWeights, critic_ensemble
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, sum_over_members
+from rlrun.functional.priorities import mean_absolute
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling, gather_action
 from rlrun.networks.noisy import Noisy
@@ -40,8 +42,9 @@ class DQN(Agent):
     """Deep Q-learning with an epsilon-greedy policy, whose values may be noisy."""
 
     actions = Discrete
-    acts_with = ("q", "ensemble")
+    acts_with = ("q", "ensemble", "reward_weights")
     remembers = True
+    reward_vectors = True
 
     @config
     class Config(NStepReturns):
@@ -63,7 +66,8 @@ class DQN(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
+        self.ensemble = critic_ensemble(parts, cfg.critic, Ensemble, spec)
+        self.reward_weights = ActingWeights(spec)
         self.register_buffer("epsilon", torch.as_tensor(cfg.epsilon), persistent=False)
         head: type[ActionValues] = ActionValues
         if cfg.dueling:
@@ -95,7 +99,7 @@ class DQN(Agent):
     def values(self, obs: Obs, *noise: Tensor) -> Tensor:
         """Returns the value of every action, [batch, actions]; -inf for illegal actions."""
         z = self.predict(self.q, obs, *noise)
-        return legal(self.ensemble.actor_value(z), obs)
+        return legal(self.ensemble.actor_value(z, self.reward_weights.values), obs)
 
     def predict(self, critic: Critic, obs: Obs, *noise: Tensor) -> Tensor:
         """Returns the predictions of all members for every action, [members, batch, actions, ...]."""
@@ -113,6 +117,7 @@ class DQN(Agent):
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         noise = [self.noise(self.update_noise) for _ in range(3)]  # one for each call of a network (sec. 3.1)
         members = self.ensemble.draw_members(self.update_noise)
+        self.reward_weights.follow(batch)
         metrics, priority = self.update_q(batch, noise, members)
         count = ctx.env_steps
         if self.cfg.target_unit == "updates":
@@ -125,16 +130,17 @@ class DQN(Agent):
         self, batch: Batch, noise: list[tuple[Tensor, ...]], members: Tensor | None = None
     ) -> tuple[Metrics, Tensor]:
         """Returns metrics and the mean absolute errors of the members, [batch], as priorities."""
+        weights = batch.get("reward_weights")
         with torch.no_grad():
             next_obs = batch["next_obs"]
             next_z = self.predict(self.target_network.select(members), next_obs, *noise[0])
             selector = next_z
             if self.cfg.double:
                 selector = self.predict(self.q, next_obs, *noise[1])
-            next_value = legal(self.ensemble.actor_value(selector), next_obs)
+            next_value = legal(self.ensemble.actor_value(selector, weights), next_obs)
             next_z = gather_action(next_z, next_value.argmax(-1))
             discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-            next_q = self.ensemble.target_return(next_z)
+            next_q = self.ensemble.target_return(next_z, weights)
             target = self.ensemble.backup(next_q, batch["reward"], discount)
         z = self.predict(self.q, batch["obs"], *noise[2])
         z = gather_action(z, batch["action"])  # [members, batch, ...]
@@ -143,7 +149,7 @@ class DQN(Agent):
         self.optim.step(loss)
         q = self.ensemble.value(z.detach())
         metrics = {"loss/critic": loss.detach(), "loss/q": batch_mean(q)}
-        return metrics, errors.detach().abs().mean(0)
+        return metrics, mean_absolute(errors.detach())
 
     def action_values(self, obs: Obs, action: Tensor) -> Tensor:
         z = self.predict(self.q, obs)  # a noisy network without noise

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.critics.expected import ExpectedReturn
+from rlrun.agents.critics.reward_columns import ActingWeights, critic_ensemble, expectation
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target, resolve_target_entropy
 from rlrun.agents.entropy.rewards import EntropyReward
 from rlrun.core.agent import Agent, kernel, policy
@@ -30,9 +31,10 @@ class SoftQ(Agent):
     """Soft Q-learning with an ensemble of critics and a learned temperature."""
 
     actions = Discrete
-    acts_with = ("critic", "ensemble", "entropy")
+    acts_with = ("critic", "ensemble", "entropy", "reward_weights")
     explores_with = ("entropy",)
     remembers = True
+    reward_vectors = True
     cfg: "Config"
 
     @config
@@ -47,7 +49,8 @@ class SoftQ(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, ExpectedReturn)
+        self.ensemble = critic_ensemble(parts, cfg.critic, ExpectedReturn, spec, entropy=True)
+        self.reward_weights = ActingWeights(spec)
         members = self.ensemble.members
         torso = parts.torso("critic", members=members)
         self.critic = DiscreteCritic(torso, int(spec.action.n), members, self.ensemble.shape)
@@ -70,10 +73,11 @@ class SoftQ(Agent):
     def distribution(self, obs: Obs) -> Categorical:
         """Returns pi(a|s) = softmax(Q(s, a) / alpha) over the legal actions (eq. 6)."""
         z = self.critic(obs)
-        q = self.ensemble.actor_value(z)
+        q = self.ensemble.actor_value(z, self.reward_weights.values)
         return Categorical(legal(q / self.entropy.temperature, obs))
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
+        self.reward_weights.follow(batch)
         batch = self.entropy_reward.within(batch, self.distribution, self.entropy.alpha, self.update_noise)
         members = self.ensemble.draw_members(self.update_noise)
         metrics, priority = self.update_critic(batch, members)
@@ -95,9 +99,8 @@ class SoftQ(Agent):
         of the next state is an exact expectation."""
         dist = self.distribution(batch["next_obs"])
         next_z = target_critic(batch["next_obs"])
-        next_q = self.ensemble.target_return(next_z)  # [batch, actions]
-        probability = dist.logits.softmax(-1)
-        next_q = (probability * next_q).sum(-1)
+        next_q = self.ensemble.target_return(next_z, batch.get("reward_weights"))
+        next_q = expectation(dist, next_q)
         cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"], self.entropy)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)
