@@ -170,6 +170,8 @@ def test_reward_normalisation_discounts_each_component_by_its_own_gamma(reward_b
     rows = {"n_steps": n_steps, "weight": torch.ones(20, 3)}
     expected = [addon.relabel(rows | {"reward": reward[..., i]})["reward"] for i, addon in enumerate(apart)]
     torch.testing.assert_close(together.relabel(rows | {"reward": reward})["reward"], torch.stack(expected, -1))
+    if reward_by == "returns":  # with gamma=0, they are the rewards
+        torch.testing.assert_close(expected[0], reward[..., 0] / reward[..., 0].std(correction=0))
 
 
 def test_reward_normalisation_ignores_masked_steps() -> None:

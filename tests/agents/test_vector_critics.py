@@ -8,9 +8,11 @@ import torch
 from toys import Values, put, toy, train
 
 from rlrun.agents.critics.ensemble import minimum, pessimistic
+from rlrun.agents.policy.a2c import A2C
 from rlrun.agents.policy.columns import columns, combined
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
+from rlrun.testing import check_resuming
 from rlrun.types import Bonus, Context
 
 Build = Callable[..., Loop]
@@ -120,7 +122,7 @@ def learned_by_a2c(agent: Any, reward: torch.Tensor, weights: dict[str, torch.Te
     steps["truncated"] = torch.zeros(3, dtype=torch.bool)
     steps.pop("n_steps")
     rollout = {name: value.unsqueeze(1) for name, value in steps.items()} | weights
-    for updates in range(300):
+    for updates in range(120):
         agent.update(rollout, Context(updates, 3 * updates, 0.0))
     return agent.state_values(CHAIN["obs"]).detach()
 
@@ -128,11 +130,11 @@ def learned_by_a2c(agent: Any, reward: torch.Tensor, weights: dict[str, torch.Te
 LEARN = {"td3": learned_by_td3, "a2c": learned_by_a2c}
 CHANGES: dict[str, Values] = {
     "td3": {"algo.tau": 1.0, "algo.target_noise": 0.0, "algo.critic_learning_rate": 0.003, "network.hidden": [64]},
-    "a2c": {"algo.learning_rate": 0.003, "network.hidden": [64]},
+    "a2c": {"algo.learning_rate": 0.01, "algo.optimizer": "adam", "algo.max_grad_norm": None, "network.hidden": [64]},
 }
 
 
-@pytest.mark.parametrize("algo", ["td3"])
+@pytest.mark.parametrize("algo", ["td3", "a2c"])
 def test_components_with_their_own_discounts_have_the_values_of_two_runs_with_one_reward(
     algo: str, build: Build
 ) -> None:
@@ -149,20 +151,30 @@ def test_components_with_their_own_discounts_have_the_values_of_two_runs_with_on
         torch.testing.assert_close(alone, torch.tensor(value), rtol=0.01, atol=0.0)
 
 
-@pytest.mark.parametrize("algo", ["a2c"])
-def test_an_agent_with_one_discount_refuses_those_of_components(algo: str, build: Build) -> None:
-    line = rf"^algo\.reward_weights\.gamma=\[0\.0, 0\.9\]: must be null, because algo={algo} has one discount .*gamma$"
+def test_an_agent_with_one_discount_refuses_those_of_components(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(A2C, "reward_discounts", False)
+    line = r"^algo\.reward_weights\.gamma=\[0\.0, 0\.9\]: must be null, because algo=a2c has one discount .*gamma$"
     with pytest.raises(ConfigError, match=line):
-        build(on_point_run(algo, **{"algo.reward_weights.gamma": [0.0, 0.9]}))
+        build(on_point_run("a2c", **{"algo.reward_weights.gamma": [0.0, 0.9]}))
 
 
 def test_n_step_returns_of_a_run_have_the_discount_of_each_component(build: Build) -> None:
-    loop: Any = build(on_point_run("sac", **{"algo.reward_weights.gamma": [0.0, 0.9], "algo.n_step": 3}))
+    values = on_point_run("sac", **{"algo.reward_weights.gamma": [0.0, 0.9], "algo.n_step": 3})
+    loop: Any = build(values)
     train(loop, 4)
     stored = loop.buffer.stored()["reward"][:: loop.env.num_envs]
     summed = loop.buffer.all()["reward"][:: loop.env.num_envs]
     torch.testing.assert_close(summed[0, 0], stored[0, 0])
     torch.testing.assert_close(summed[0, 1], stored[0, 1] + 0.9 * stored[1, 1] + 0.81 * stored[2, 1])
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_runs_with_a_discount_of_each_component_resume_exactly(algo: str, build: Build) -> None:
+    changes = {"algo.reward_weights.gamma": [0.0, 0.9], "env.normalize.kind": "reward"}
+    loop, other = (build(on_point_run(algo, **changes)) for _ in range(2))
+    normaliser: Any = next(iter(loop.addons))
+    assert normaliser.gamma.tolist() == pytest.approx([0.0, 0.9])
+    check_resuming(loop, other)
 
 
 def test_vector_sac_actor_maximises_the_weighted_sum(build: Build) -> None:
@@ -206,7 +218,7 @@ def test_a2c_weights_reward_advantages_before_the_bonuses() -> None:
     torch.testing.assert_close(found, 2.0 * one - 0.5 * two + 3.0 * bonus)
 
 
-def test_columns_of_the_environment_share_its_discount() -> None:
+def test_columns_of_the_environment_share_its_discount_or_have_their_own() -> None:
     rollout = {
         "reward": torch.arange(6.0).view(2, 1, 3), "terminated": torch.zeros(2, 1, dtype=torch.bool),
         "truncated": torch.zeros(2, 1, dtype=torch.bool), "weight": torch.ones(2, 1),
@@ -215,6 +227,8 @@ def test_columns_of_the_environment_share_its_discount() -> None:
     found = columns(rollout, value, value, 0.9, (Bonus(0.5, True, 1.0),))
     assert [column.gamma for column in found] == [0.9, 0.9, 0.5]
     assert [column.reward.flatten().tolist() for column in found] == [[0, 3], [1, 4], [2, 5]]
+    apart = columns(rollout | {"n_steps": torch.full((2, 1), 2.0)}, value, value, (0.0, 0.9), (Bonus(0.5, True, 1.0),))
+    assert [column.gamma[0].item() for column in apart] == pytest.approx([0.0, 0.81, 0.25])
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ class A2C(Agent):
     explores_with = ("policy.log_std", "entropy")
     remembers = True
     reward_vectors = True
+    reward_discounts = True
 
     @config
     class Config(Discounted):
@@ -149,9 +150,8 @@ class A2C(Agent):
         `advantage`."""
         values, next_values = self.critic.values(rollout)
         log_prob = self.advantage.old_log_prob(self.policy, rollout, self.memory.sequence_length)
-        advantage, returns = self.advantage.estimates(
-            rollout, values, next_values, log_prob, self.cfg.gamma, self.spec.bonuses
-        )
+        gamma = self.spec.discount(self.cfg.gamma)
+        advantage, returns = self.advantage.estimates(rollout, values, next_values, log_prob, gamma, self.spec.bonuses)
         return {
             "obs": rollout["obs"],
             "action": rollout["action"],

@@ -13,7 +13,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import standardise
 from rlrun.functional.returns import gae, td_lambda, vtrace
 from rlrun.settings import Fraction, PositiveFloat, Scheduled, config, register
-from rlrun.types import Batch, Bonus
+from rlrun.types import Batch, Bonus, Discount
 
 
 class AdvantageEstimator(nn.Module):
@@ -44,7 +44,7 @@ class AdvantageEstimator(nn.Module):
         values: Tensor,
         next_values: Tensor,
         log_prob: Tensor,
-        gamma: float,
+        gamma: Discount,
         bonuses: Sequence[Bonus],
     ) -> tuple[Tensor, Tensor]:
         """Returns the advantages, [time, env], and the value targets in the shape of the values.

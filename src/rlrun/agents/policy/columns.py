@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rlrun.types import Batch, Bonus
+from rlrun.types import Batch, Bonus, Discount
 
 
 class Column(NamedTuple):
@@ -20,7 +20,9 @@ class Column(NamedTuple):
     gamma: float | Tensor  # discount of each row
 
 
-def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bonuses: Sequence[Bonus]) -> list[Column]:
+def columns(
+    rollout: Batch, value: Tensor, next_value: Tensor, gamma: Discount, bonuses: Sequence[Bonus]
+) -> list[Column]:
     """Returns the columns of a rollout whose rewards and values are [time, env], or [time, env, rewards + bonuses].
 
     `done` is also true before each masked step (weight 0). The returns of a non-episodic bonus end only before a masked
@@ -39,8 +41,11 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
     n_steps = rollout.get("n_steps", 1)
     found = []
     num_own = len(rewards) - len(bonuses)
-    for i in range(num_own):
-        discount = gamma**n_steps
+    gammas = gamma
+    if not isinstance(gammas, tuple):
+        gammas = (gammas,) * num_own
+    for i, own_gamma in enumerate(gammas):
+        discount = own_gamma**n_steps
         found.append(Column(rewards[i], values[i], next_values[i], terminated, done, discount))
     for i, bonus in enumerate(bonuses, num_own):
         discount = bonus.gamma**n_steps
