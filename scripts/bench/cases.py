@@ -67,6 +67,11 @@ def dqn(
     return Case("dqn", env, first, steps, words, peer, libraries)
 
 
+def planning(algo: str, first: int, steps: int) -> Case:
+    """Returns a case of an algorithm that acts by planning, which no peer has."""
+    return Case(algo, "Pendulum-v1", first, steps, (), {}, ("rlrun",))
+
+
 TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")
 CASES = {  # the most important cases first
     "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", *TWO, "sb3", "sbx", *TORCH)),
@@ -78,6 +83,9 @@ CASES = {  # the most important cases first
         "ALE/Pong-v5", 1200, 200, [512], 10_000, 4, (*OWN, "rlrun-bf16", "rlrun@2", "sb3@2", "sb3", "sbx", "cleanrl")
     ),
     "dqn-CartPole": dqn("CartPole-v1", 3000, 4000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
+    "mbrl-Pendulum": planning("mbrl", 600, 200),
+    "latent_mbrl-Pendulum": planning("latent_mbrl", 600, 200),
+    "mpc-Pendulum": planning("mpc", 128, 256),
 }
 
 

@@ -19,6 +19,8 @@ SETTINGS = {
     "env.task_kwargs": {}, "trainer.total_steps": 24_000,
 }  # fmt: skip
 
+CONTINUOUS = {"network.hidden": [128, 128], "algo.intrinsic.learning_rate": 3e-3}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -54,7 +56,7 @@ def ends_of(loop: Any, episodes: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
 def test_continuous_skills_end_in_places_that_tell_them(seed: int, build: Build) -> None:
     """As much as four skills that are told apart without an error, log 4 = 1.386 nats; untrained ones below 0.2."""
     words = ["algo=diayn", "env=PointGoal", "algo.goals=gaussian"]
-    loop: Any = build(put(jobs(words)[0].values, SETTINGS | {"seed": seed}))
+    loop: Any = build(put(jobs(words)[0].values, SETTINGS | CONTINUOUS | {"seed": seed}))
     untrained = information(*ends_of(loop))
     while loop.steps < loop.horizon:
         loop.tick()
