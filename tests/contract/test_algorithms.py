@@ -187,6 +187,8 @@ OTHER: Values = {
         "epochs": 1,
         "minibatch_size": None,
         "embedding": 4,
+        "frames": 1,
+        "network": None,
         "obs_clip": 5.0,
         "statistics": {"name": "all"},
         "obs_statistics": {"name": "all"},

@@ -18,6 +18,7 @@ OF_ADDON = ("see", "on_step", "reward", "on_batch", "relabel", "scale", "addon.u
 RND = {
     "name": "rnd", "gamma": 0.9, "separate": False, "episodic": True, "coef": 1.0, "reward_coef": 1.0, "clip": None,
     "hidden": [8], "learning_rate": 0.01, "epochs": 1, "minibatch_size": None, "embedding": 4, "obs_clip": 5.0,
+    "network": None, "frames": 1,
     "statistics": {"name": "all"}, "obs_statistics": {"name": "all"},
 }  # fmt: skip
 HYBRID = {
@@ -29,6 +30,15 @@ ACT = "see act"
 STEP = "on_step reward"
 LEARN = "relabel scale agent.update addon.update"
 FROM_REPLAY = f"on_batch {LEARN}"
+
+
+@pytest.fixture(autouse=True)
+def with_on_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives the add-on an `on_batch` of its own, because that of the base class is not called."""
+
+    def on_batch(self: SharedBonus, batch: Any, phase: str) -> None: ...
+
+    monkeypatch.setattr(SharedBonus, "on_batch", on_batch)
 
 
 def noting(name: str, method: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import breaking
@@ -136,7 +136,8 @@ def test_watched_evaluation_runs_in_this_process(tmp_path: Path, monkeypatch: An
     words = ["env=breaking:breaking/Quiet-v0", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0"]
     assert main(["train", *RUN, *words, "run_dir=run"]) == 0
     seen: list[Any] = []
-    watched = evaluate(Path("run"), 1, watch=lambda trained: seen.append(trained.env.pool))
+    watch: Any = SimpleNamespace(begin=lambda trained: seen.append(trained.env.pool), acted=lambda extras: None)
+    watched = evaluate(Path("run"), 1, watch=watch)
     assert isinstance(seen[0], SyncPool) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
 
 

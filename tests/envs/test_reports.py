@@ -68,7 +68,7 @@ WRAPPED = {"env.wrappers": {"test_price": {"per_unit": 0.5}}}
 THRIFT = {
     "name": "test_thrift", "gamma": 0.9, "separate": None, "episodic": True, "coef": 1.0, "reward_coef": 0.0,
     "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1, "minibatch_size": None,
-    "statistics": {"name": "all"}, "obs_statistics": {"name": "none"}, "obs_clip": 5.0,
+    "statistics": {"name": "all"}, "obs_statistics": {"name": "none"}, "obs_clip": 5.0, "network": None,
 }  # fmt: skip
 
 

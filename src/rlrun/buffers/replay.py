@@ -277,7 +277,8 @@ class Replay(StoredRows):
         batch = self.packing.take(storage_index)
         if self.obs_packing is not None:
             batch |= self.obs_packing.take(storage_index)
-        self._change(batch)
+        if self.reading.per_step is not None or self.cfg.reward_clip is not None:
+            self._change(batch)
         return batch
 
     def _change(self, batch: Batch) -> None:

@@ -254,6 +254,11 @@ class Addons(nn.ModuleList):
             relabelled = addon.relabel(relabelled)
         return step | {"reward": torch.stack(columns, -1)}
 
+    @property
+    def watch_batches(self) -> bool:
+        """Whether any add-on has an `on_batch` of its own."""
+        return any(type(addon).on_batch is not Addon.on_batch for addon in self)
+
     def on_batch(self, batch: Batch, phase: str) -> None:
         """Passes a batch of replay to every add-on, with the environment's own reward."""
         if self.reward_modules:

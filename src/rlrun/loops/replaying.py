@@ -90,7 +90,8 @@ class Replaying(Loop):
         ctx = self.context(self.data)
         self.begin_update(ctx)
         batch = self.buffer.sample(self.cfg.batch_size)
-        self.addons.on_batch(batch, self.phase)
+        if self.addons.watch_batches:
+            self.addons.on_batch(batch, self.phase)
         metrics, errors = self.learn(batch, ctx)
         if errors is not None:
             self.buffer.feedback(self.batch, errors)
