@@ -146,6 +146,40 @@ def test_dqn_chooses_the_action_of_the_highest_weighted_sum(build: Build) -> Non
     assert agent.act(obs, {}, False)[0].tolist() == [1]
 
 
+def test_dqn_target_has_the_action_of_the_highest_weighted_sum(build: Build) -> None:
+    loop: Any = train(build(run("dqn", [1.0, -1.0])), 1)
+    batch = loop.batch
+    with torch.no_grad():
+        loop.agent.target_network.module.output.bias[..., 1] += 9.0  # the second value of the first action
+        first, second = loop.agent.target_network(batch["next_obs"]).unbind(-1)  # [members, batch, actions]
+    first, second = first.amin(0), second.amax(0)
+    choice = (first - second).argmax(-1, keepdim=True)
+    assert not torch.equal(choice, (first + second).argmax(-1, keepdim=True))
+    expected = torch.cat([first.gather(-1, choice), second.gather(-1, choice)], -1)
+    torch.testing.assert_close(recorded(loop.agent, "target_return", batch), expected)
+
+
+@pytest.mark.parametrize("algo", ["oac", "dqn", "soft_q"])
+def test_agents_act_by_the_weights_of_their_last_update(algo: str, build: Build) -> None:
+    loop: Any = train(build(run(algo, [2.0, -0.5])), 1)
+    loop.agent.reward_weights.values.zero_()
+    train(loop, 2)
+    assert loop.agent.reward_weights.values.tolist() == [2.0, -0.5]
+
+
+@pytest.mark.parametrize("algo", ["iql", "dqn", "soft_q"])
+def test_each_component_has_its_own_discount(algo: str, build: Build) -> None:
+    found = []
+    for gammas in (None, [0.0, 0.9]):
+        loop: Any = train(build(run(algo, [1.0, 1.0])), 1)
+        agent = build(run(algo, [1.0, 1.0], **{"algo.reward_weights.gamma": gammas})).agent
+        found.append(recorded(agent, "backup", loop.batch))
+    one_discount, two_discounts = found
+    assert torch.equal(two_discounts[..., 0], loop.batch["reward"][..., 0])
+    assert not torch.equal(one_discount[..., 0], two_discounts[..., 0])
+    assert torch.equal(two_discounts[..., 1:], one_discount[..., 1:])
+
+
 def test_soft_q_policy_has_the_weighted_sum_and_the_entropy(build: Build) -> None:
     agent: Any = build(run("soft_q", [2.0, -0.5])).agent
     obs = torch.randn(4, 2)

@@ -49,6 +49,7 @@ class IQL(Agent):
     actions = Box
     acts_with = ("actor",)
     reward_vectors = True
+    reward_discounts = True
 
     @config
     class Config(NStepReturns):
@@ -116,7 +117,7 @@ class IQL(Agent):
     def update_critic(self, batch: Batch) -> tuple[Metrics, Tensor]:
         """Returns metrics and absolute TD errors, [batch], as priorities."""
         with torch.no_grad():
-            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+            discount = self.ensemble.discount(self.cfg.gamma, batch)  # gamma^n (1 - terminated)
             target = self.ensemble.backup(self.value(batch["next_obs"]), batch["reward"], discount)
         q = self.critic(batch["obs"], batch["action"])  # [members, batch] or [members, batch, columns]
         loss = ensemble_mse(q, target, batch["weight"])

@@ -45,6 +45,7 @@ class DQN(Agent):
     acts_with = ("q", "ensemble", "reward_weights")
     remembers = True
     reward_vectors = True
+    reward_discounts = True
 
     @config
     class Config(NStepReturns):
@@ -139,7 +140,7 @@ class DQN(Agent):
                 selector = self.predict(self.q, next_obs, *noise[1])
             next_value = legal(self.ensemble.actor_value(selector, weights), next_obs)
             next_z = gather_action(next_z, next_value.argmax(-1))
-            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+            discount = self.ensemble.discount(self.cfg.gamma, batch)  # gamma^n (1 - terminated)
             next_q = self.ensemble.target_return(next_z, weights)
             target = self.ensemble.backup(next_q, batch["reward"], discount)
         z = self.predict(self.q, batch["obs"], *noise[2])

@@ -35,6 +35,7 @@ class SoftQ(Agent):
     explores_with = ("entropy",)
     remembers = True
     reward_vectors = True
+    reward_discounts = True
     cfg: "Config"
 
     @config
@@ -102,7 +103,7 @@ class SoftQ(Agent):
         next_q = self.ensemble.target_return(next_z, batch.get("reward_weights"))
         next_q = expectation(dist, next_q)
         cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"], self.entropy)
-        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+        discount = self.ensemble.discount(self.cfg.gamma, batch)  # gamma^n (1 - terminated)
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)
 
     @kernel
