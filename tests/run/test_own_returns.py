@@ -149,7 +149,7 @@ def test_own_returns_come_from_workers_too(make_env: Any) -> None:
 
 def test_components_of_a_reward_vector_are_the_environments_own() -> None:
     values = counter(1.0, -2.0, test_scaled={"factor": 0.1})
-    values["algo"]["reward_weights"] = {"name": "fixed", "weights": [1.0, 0.25]}
+    values["algo"]["reward_weights"] = {"name": "fixed", "weights": [1.0, 0.25], "gamma": None}
     found = evaluated(values)
     assert (found["eval/return_mean_0"], found["eval/return_mean_1"]) == (21, -42)
     assert found["eval/return_mean"] == 21 - 42 / 4
