@@ -136,6 +136,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
     return {int(particle.policy(obs).logits.argmax()) for particle in loop.agent.particles}
 
 
+@pytest.mark.slow
 def test_svpg_repulsion_keeps_both_modes(build: Build) -> None:
     assert peaks_held(build, repel=True) == {0, 3}
     assert len(peaks_held(build, repel=False)) == 1

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from spaces_table import ALGOS, INTRODUCTION, KINDS, PAGE, cells, heading, refusal, row
-from toys import BY_LOOP, OF_FAMILIES, OF_LOOPS, WITH_OWN_CLASS, by_default
+from toys import BY_LOOP, OF_FAMILIES, OF_LOOPS, by_default
 
 WRITER = "python tests/contract/spaces_table.py writes it anew"
 TEXT = PAGE.read_text()
@@ -26,7 +26,7 @@ def test_every_cell_trains_or_is_refused_in_one_line(algo: str, kind: str) -> No
     assert f"| {row(algo, [*reasons.values()])} |" in section(kind), WRITER
 
 
-@pytest.mark.parametrize("algo", by_default({*WITH_OWN_CLASS, *OF_FAMILIES} - {*OF_LOOPS, "mpc", "scripted"}))
+@pytest.mark.parametrize("algo", by_default({*OF_FAMILIES} - {*OF_LOOPS}))
 def test_the_page_about_spaces_has_the_row_of_an_algorithm(algo: str) -> None:
     for kind, names in KINDS.items():
         reasons = [refusal(values) for _, values in cells(algo, kind, names)]

@@ -218,6 +218,7 @@ def test_recurrent_agents_see_demonstrations_with_the_states_of_their_networks(b
     assert not replayed["memory"][6].any() and replayed["memory"][7].any()
 
 
+@pytest.mark.slow
 def test_recurrent_agents_resume_with_demonstrations_bit_for_bit(build: Build, tmp_path: Path) -> None:
     loop = recurrent(build)
     write(tmp_path / "given-v0", [dive(loop, 6)], loop.env)

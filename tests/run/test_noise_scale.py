@@ -28,7 +28,7 @@ def noise_scale() -> float:
     return (8 * (square + 1) + square) / square
 
 
-@pytest.mark.parametrize("size", [32, 256])
+@pytest.mark.parametrize("size", [32, pytest.param(256, marks=pytest.mark.slow)])
 def test_noise_scale_of_a_linear_regression_does_not_depend_on_the_batch(size: int, tmp_path: Path) -> None:
     words = [*REGRESSION, f"algo.loop.batch_size={size}", "env.num_envs=8", "trainer.snapshot_every=null", MINE]
     run = train(tmp_path / "run", *words, "trainer.log_every=8", f"trainer.total_steps={2000 + 8 * 300}")
