@@ -16,7 +16,7 @@ from rlrun.core.loop import Loop
 from rlrun.run.assemble import eval_env
 from rlrun.run.evaluation import evaluate
 from rlrun.run.lifecycle import build_new
-from rlrun.run.weights import ADDONS, load_acting, unread_by_acting
+from rlrun.run.weights import ADDONS, load_acting, names_outside, read_by_acting
 from rlrun.snapshot.store import Store
 
 Build = Callable[..., Loop]
@@ -27,8 +27,9 @@ SMALL = ["algo=sac", "env=Pendulum", "preset=none", "network.hidden=[8]", "train
 def read_alone(loop: Loop) -> dict[str, Any]:
     """Returns the state of agent and add-ons that acting reads."""
     state = {}
+    read = read_by_acting(loop.agent, loop.addons)
     for part, prefix in ((loop.agent, "agent"), (loop.addons, ADDONS)):
-        unread = unread_by_acting(part, prefix)
+        unread = names_outside(part, prefix, read)
         names = part.state_dict(prefix=f"{prefix}.")
         state |= {name: value for name, value in names.items() if name not in unread}
     return state

@@ -203,22 +203,25 @@ def load_acting(agent: Agent, addons: Addons, state: Mapping[str, object]) -> No
 
     Weights that it lacks, such as those of critics, are NaN afterwards, so that no number is computed with others.
     """
+    read = read_by_acting(agent, addons)
     for learner, prefix in ((agent, "agent"), (addons, ADDONS)):
-        unread = unread_by_acting(learner, prefix)
+        unread = names_outside(learner, prefix, read)
         load_part(learner, state, prefix, unread.__contains__)
         for name, tensor in learner.state_dict(prefix=f"{prefix}.").items():
             if name in unread - state.keys() and isinstance(tensor, Tensor) and tensor.is_floating_point():
                 tensor.fill_(torch.nan)
 
 
-def unread_by_acting(learner: Agent | Addons, prefix: str) -> set[str]:
-    """Returns the names in the state of an agent, or of add-ons, of all that neither `act` nor `see` reads."""
-    read = {learner, *(module for part in learner.acting() for module in part.modules())}
-    return {
-        f"{prefix}.{name}"
-        for name in learner.state_dict()
-        if learner.get_submodule(name.rpartition(".")[0]) not in read
-    }
+def read_by_acting(agent: Agent, addons: Addons) -> set[nn.Module]:
+    """Returns all modules that `act` and `see` read. An agent that plans also reads the add-on that predicts."""
+    parts = [*agent.acting(), *addons.acting()]
+    return {agent, addons, *(module for part in parts for module in part.modules())}
+
+
+def names_outside(learner: Agent | Addons, prefix: str, read: set[nn.Module]) -> set[str]:
+    """Returns the names in the state of an agent, or of add-ons, of what no module of `read` holds itself."""
+    names = learner.state_dict()
+    return {f"{prefix}.{name}" for name in names if learner.get_submodule(name.rpartition(".")[0]) not in read}
 
 
 def not_finite(module: nn.Module) -> str | None:
