@@ -54,7 +54,7 @@ def ends_of(loop: Any, episodes: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_continuous_skills_end_in_places_that_tell_them(seed: int, build: Build) -> None:
-    """As much as four skills that are told apart without an error, log 4 = 1.386 nats; untrained ones below 0.2."""
+    """As much as four skills that are distinguished without an error, log 4 = 1.386 nats; untrained ones below 0.2."""
     words = ["algo=diayn", "env=PointGoal", "algo.goals=box"]
     loop: Any = build(put(jobs(words)[0].values, SETTINGS | CONTINUOUS | {"seed": seed}))
     untrained = information(*ends_of(loop))

@@ -19,8 +19,8 @@ class KeptCode(Callback):
     """Copies the Python files of plug-ins and of `env=./my_env.py` into RUN/code, in a folder for each process of the
     run, named by the step at which it began. A new run also copies those that `files` names.
 
-    The copies are for readers: no command runs them. A resume copies no `files`, because the stored config of a
-    stranger's run could name yours.
+    The copies are for readers: no command runs them. A resume copies no `files`, because the stored config of an
+    untrusted run could name private ones.
     """
 
     @config
